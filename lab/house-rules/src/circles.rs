@@ -10,8 +10,7 @@ pub const MAX_CIRCLE: usize = 6;
 
 /// Circles that are larger, with the folder of the crate and the size found. They may only fall.
 #[rustfmt::skip] // a line for each crate
-pub const LARGE_CIRCLES: [(&str, usize); 7] = [
-    ("server/crosscheck", 32), ("server/crosscheck", 22),
+pub const LARGE_CIRCLES: [(&str, usize); 5] = [
     ("server/object", 22),
     ("server/sql", 13), ("server/sql", 10), ("server/sql", 7),
     ("server/vote", 8),

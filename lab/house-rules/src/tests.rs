@@ -151,6 +151,11 @@ fn types() {
     found(of(fields), methods + 1, &[1]);
     found("// large: a sample of them\n".to_owned() + &of(fields), methods + 1, &[]);
     found("// large: a sample of them\n".to_owned() + &of(fields), methods, &[2]);
+    for (name, methods, lines) in [("Hooks", 15, &[][..]), ("Hooks", 16, &[1]), ("Other", methods + 1, &[1])]
+    {
+        let of_trait = block(&format!("pub(crate) trait {name}: Clone"), methods);
+        expect_of(source::type_limits, &[("a/src/hooks.rs", &of_trait)], lines);
+    }
     let of_two = "pub struct Slot {\n}\npub struct Config;\n";
     let of_tests = "// struct Slot\n#[cfg(test)]\nmod tests {\nstruct Slot;\n}\npub struct Config;\n";
     let mut files = vec![("a/src/a.rs", of_two), ("b/src/b.rs", of_two), ("c/tests/c.rs", of_two)];

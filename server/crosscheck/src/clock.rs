@@ -297,6 +297,12 @@ fn difference(of_us: u64, to_us: u64) -> i64 {
     }
 }
 
+/// A difference between clocks, as text.
+pub(crate) fn apart(ahead_us: i64) -> String {
+    let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
+    format!("{seconds:.3} s {}", if ahead_us < 0 { "behind" } else { "ahead of" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,8 +11,6 @@ use object::{CopiedPart, Health, Located, Location, ObjectId, Region, RegionCopy
 use parking_lot::Mutex;
 use schedule::{Access, LockId};
 
-use crate::hooks::{self, Hooks};
-
 /// In the number of a copy's session: it has only what has changed since the last checkpoint on disk.
 const CHANGES: u64 = 1 << 62;
 
@@ -132,12 +130,13 @@ impl CurrentCopy {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// The request of this thread was sealed, and still holds its locks.
-    pub fn on_sealed(&self, hooks: &hooks::Active) {
+    /// The request of this thread was sealed, and still holds its locks. The copy learns what it has changed if
+    /// `names_changes`, so always without fault injection.
+    pub fn on_sealed(&self, names_changes: bool) {
         let mut copy = None;
         request::changed_objects(&mut |region_id, object| {
             // Most requests change nothing.
-            let copy = copy.get_or_insert_with(|| self.copy.lock().clone().filter(|_| hooks.names_changes()));
+            let copy = copy.get_or_insert_with(|| self.copy.lock().clone().filter(|_| names_changes));
             copy.iter().for_each(|copy| copy.on_changed(region_id, object));
         });
     }
@@ -170,7 +169,8 @@ impl CurrentCopy {
 pub(crate) struct CopySeal<'a, H> {
     pub hook: H,
     pub copy: &'a CurrentCopy,
-    pub hooks: &'a hooks::Active,
+    /// False only with fault injection.
+    pub names_changes: bool,
 }
 
 impl<H: SealHook> SealHook for CopySeal<'_, H> {
@@ -180,7 +180,7 @@ impl<H: SealHook> SealHook for CopySeal<'_, H> {
 
     fn after_seal(&self) {
         if self.copy.is_active() {
-            self.copy.on_sealed(self.hooks);
+            self.copy.on_sealed(self.names_changes);
         }
     }
 }
@@ -224,7 +224,7 @@ mod tests {
         request::begin_with_whole_images(ScopeOptions { position: 1, protect, keep_before_images: true });
         counter.add();
         counter.seal(0);
-        current.on_sealed(&hooks::Active::default());
+        current.on_sealed(true);
         let (_, mut kept) = request::finish_keeping(Kept::new());
         let left = |objects| Left { objects, are_all_listed: true };
         assert_eq!(copy.left(), left(1));

@@ -1,7 +1,12 @@
 //! The places where fault injection changes a replica's behaviour: one trait, whose methods change nothing by default.
 //!
+//! Three of them are enough for nearly all places. A rule that a replica keeps is a [`Rule`], and the code asks whether
+//! it does. A value that a fault may hit is a [`FaultPoint`], or a [`TurnPoint`] where a request has its turn, and the
+//! code passes there with it. What remains is generic, or returns what no other place does.
+//!
 //! A build without the feature `inject` has [`NoHooks`] for [`Active`], and the compiler removes the calls. With the
-//! feature it is `faults::Injector`.
+//! feature it is `faults::Injector`, which imports what it injects faults into: jobs, the service, the copy of a state.
+//! So those files take the answer to a question as an argument, and do not name [`Active`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +55,154 @@ pub(crate) enum Arming {
     NeedsTurn(RegionId),
 }
 
+/// A rule that a replica keeps, unless a simulation makes it break its promise (`faults::Sabotage`). Each is named for
+/// what a healthy replica does, so that without fault injection the answer is always yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A leader's time is accepted, and given as a leader, only as f+1 clocks permit.
+    ComparesClocks,
+    /// A replica that was just stopped itself, or whose own clock was wrong, does not say that a leader's is.
+    AccusesWhenSure,
+    /// The state is given to a replica without which nothing can be ordered.
+    GivesUnordered,
+    /// An operator is advised to go on with the replica that has the most, and not with the first one.
+    AdvisesMost,
+    /// Each client request is ordered once.
+    SubmitsOnce,
+    /// A state is taken only if f+1 replicas have offered it.
+    NeedsTwoOffers,
+    /// The notes on how old batches were run are removed.
+    ForgetsRuns,
+    /// A checkpoint waits for the disk until the one before it is written.
+    WritesInTurn,
+    /// The voter receives its peers' messages.
+    ReceivesVotes,
+    /// A RECOVER that the voter wants is proposed.
+    ProposesRepairs,
+    /// The watchdogs request the progress of other replicas.
+    AsksOthers,
+    /// A copy that is being made learns what a request has changed.
+    NamesChanges,
+    /// What is left of a copy at its checkpoint is a part of it.
+    KeepsRest,
+    /// In verified mode: a batch is stable only once verifiers say so.
+    WaitsForVerifiers,
+    /// In verified mode: the reply to a read that took no batch waits until its version is stable.
+    ReadsWaitUntilStable,
+    /// In verified mode: the exactly-once rule goes back with the batches that are rolled back.
+    RewindsSessions,
+    /// In verified mode: the mixer keeps the order of a connection's requests.
+    KeepsStreams,
+}
+
+#[cfg(all(test, feature = "inject"))]
+impl Rule {
+    /// All of them.
+    pub const ALL: [Rule; 17] = [
+        Rule::ComparesClocks,
+        Rule::AccusesWhenSure,
+        Rule::GivesUnordered,
+        Rule::AdvisesMost,
+        Rule::SubmitsOnce,
+        Rule::NeedsTwoOffers,
+        Rule::ForgetsRuns,
+        Rule::WritesInTurn,
+        Rule::ReceivesVotes,
+        Rule::ProposesRepairs,
+        Rule::AsksOthers,
+        Rule::NamesChanges,
+        Rule::KeepsRest,
+        Rule::WaitsForVerifiers,
+        Rule::ReadsWaitUntilStable,
+        Rule::RewindsSessions,
+        Rule::KeepsStreams,
+    ];
+}
+
+/// A place on the path of a request, or of a state, with what a fault may hit there.
+#[cfg_attr(not(feature = "inject"), expect(dead_code, reason = "without an injector nothing looks at them"))]
+pub(crate) enum FaultPoint<'a> {
+    // The order thread, along the path of a request.
+    /// A client's request, before it is ordered.
+    Submit(&'a mut Request),
+    /// A delivered batch, at a replica that has executed those up to this one. False if it is left out.
+    Delivered(&'a Delivered, u64),
+    /// The batch with this number is about to be scheduled.
+    Batch(u64),
+    /// A request of this batch, before it is decoded.
+    Request(u64, &'a mut Request),
+    /// The footprint of a request, of so many locks.
+    Footprint(&'a mut Footprint, u32),
+    /// A batch has its results. Replies that are added leave at once, before any vote.
+    Executed(u64, &'a mut [RequestResult], &'a mut Vec<(Place, Bytes)>),
+    /// A reply that passed the vote.
+    Release(&'a mut Place, &'a mut Bytes),
+    /// Another state has taken the place of this replica's: ordered turns that it counts do not come any more.
+    TurnsSkipped,
+    /// Requests that have ended, as the watchdog of the turns counts them.
+    Progress(&'a mut u64),
+
+    // State transfer.
+    /// A piece of a state that a replica fetches here, before it is sent.
+    Piece(&'a mut Bytes),
+    /// The next objects of a region are about to be packed for a copy.
+    Copy(&'a StateCopy, RegionId),
+    /// Objects that were packed for a copy.
+    Part(&'a mut [u8]),
+
+    // Where replicas vote.
+    /// A message of the voter, and its encoding. False if it does not leave.
+    VoteMessage(&'a Message, &'a mut [u8]),
+    /// Objects that f+1 replicas agree on, before they overwrite this replica's.
+    Install(&'a mut Vec<Packed>),
+
+    // In verified mode.
+    /// The mixer gets the keys of the request at this place. False if it misses them.
+    Keys(Place),
+    /// The mixer's plan.
+    Plan(&'a mut ParallelBatches),
+    /// Whether a batch runs one request at a time.
+    Sequential(&'a mut bool),
+    /// A message to the machines of a peer, and its encoding.
+    VerifyMessage(&'a VerifyMessage, &'a mut [u8]),
+    /// This token is sent, and after it another one if there is one.
+    Token(StateToken, &'a mut Option<StateToken>),
+    /// What takes a request back; no place for one that others have started.
+    Kept(Option<Place>, &'a mut KeptRequest),
+    /// The place of a request among those that are rolled back, newest first.
+    UndoStamp(&'a mut u64),
+
+    // What leaves.
+    /// A record of evidence, before it is kept, in a group of so many replicas.
+    Evidence(&'a mut EvidenceRecord, usize),
+    /// A frame to a peer, before it is sealed.
+    Frame(&'a mut [u8]),
+}
+
+/// A place in the turn of a request, with what a fault may hit there.
+#[cfg_attr(not(feature = "inject"), expect(dead_code, reason = "without an injector nothing looks at them"))]
+pub(crate) enum TurnPoint<'a> {
+    /// The turn begins.
+    Begins,
+    /// Whether the request's ordered bytes were corrupted between delivery and execution.
+    Bytes(&'a mut bool),
+    /// The handler is about to run: how often, if not once. Only one run gets such a number.
+    Runs(&'a mut Option<u32>),
+    /// A reply, after it was rendered and before it is digested.
+    Reply(&'a mut [u8]),
+    /// The bits of the result's digest to invert.
+    Digest(&'a mut u128),
+}
+
+/// How a disk is slow on purpose.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SlowDisk {
+    /// The time for which a checkpoint waits before it is synced.
+    pub sync_pause: Duration,
+    /// Log entries after which a checkpoint is written, instead of as many as usual.
+    pub entries_per_snapshot: u64,
+}
+
 /// The interface of a fault injector. It is a handle: clones share the faults that wait for their occasions.
 pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
     // The admin socket.
@@ -70,191 +223,32 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         0
     }
 
-    // The order thread, along the path of a request.
+    // All threads.
 
-    /// Whether this replica accepts any time from a leader, and gives any as a leader, without comparing clocks.
-    fn trusts_any_clock(&self) -> bool {
-        false
-    }
-
-    /// Whether a replica that was just stopped itself, or whose own clock was wrong, may say that a leader's is.
-    fn accuses_in_doubt(&self) -> bool {
-        false
-    }
-
-    /// Whether the state is given to a replica without which nothing can be ordered.
-    fn gives_unordered(&self) -> bool {
+    /// Whether this replica keeps a rule.
+    #[inline]
+    fn keeps(&self, _rule: Rule) -> bool {
         true
     }
 
-    /// Whether an operator is advised to go on with the first replica, and not with the one that has the most.
-    fn advises_first(&self) -> bool {
-        false
+    /// This replica passes a place where a fault may hit. False if what the place is about does not happen.
+    #[inline]
+    fn at(&self, _point: FaultPoint<'_>) -> bool {
+        true
     }
+
+    /// The same in a request's turn.
+    #[inline]
+    fn at_turn<R>(&self, _turn: &mut Turn<'_, R>, _point: TurnPoint<'_>) {}
 
     /// Takes the next request that waits for the orderer. A faulty replica trusts a queue whose numbers are wrong.
     fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
         waiting.pop()
     }
 
-    /// Whether each client request is ordered twice.
-    fn submits_twice(&self) -> bool {
-        false
-    }
-
-    /// A client's request, before it is ordered.
-    fn on_submit(&self, request: Request) -> Request {
-        request
-    }
-
-    /// Whether a batch is left out, at a replica that has executed those up to `executed`.
-    fn skips(&self, _delivered: &Delivered, _executed: u64) -> bool {
-        false
-    }
-
-    /// Another state has taken the place of this replica's: ordered turns that it counts do not come any more.
-    fn skip_turns(&self) {}
-
-    /// Batch number `batch` is about to be scheduled.
-    fn on_batch(&self, _batch: u64) {}
-
-    /// A request of batch number `batch`, before it is decoded.
-    fn on_request(&self, _batch: u64, request: Request) -> Request {
-        request
-    }
-
-    /// The footprint of a request, of so many locks.
-    fn on_footprint(&self, footprint: Footprint, _locks: u32) -> Footprint {
-        footprint
-    }
-
-    /// A batch has its results. Returns the replies that leave at once, before any vote.
-    fn on_executed(&self, _batch: u64, _results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
-        Vec::new()
-    }
-
-    /// A piece of a state that a replica fetches here, before it is sent.
-    fn on_piece(&self, piece: Bytes) -> Bytes {
-        piece
-    }
-
-    /// Whether a state is taken that one replica alone has offered.
-    fn takes_from_one(&self) -> bool {
-        false
-    }
-
-    /// Whether the notes on how old batches were run are removed.
-    fn forgets_runs(&self) -> bool {
-        true
-    }
-
-    /// The time for which a checkpoint that is written into this directory waits before it is synced.
-    fn sync_pause(_directory: &Path) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Log entries after which a checkpoint is written into this directory, if not as many as usual.
-    fn entries_per_snapshot(_directory: &Path) -> Option<u64> {
+    /// How the disk of this directory is slow, if it is.
+    fn slow_disk(_directory: &Path) -> Option<SlowDisk> {
         None
-    }
-
-    /// Whether a checkpoint waits for the disk until the one before it is written.
-    fn writes_in_turn(&self) -> bool {
-        true
-    }
-
-    /// In verified mode: whether a batch is stable only once verifiers say so.
-    fn waits_for_verifiers(&self) -> bool {
-        true
-    }
-
-    /// In verified mode: whether the reply to a read that took no batch waits until its version is stable.
-    fn reads_wait_until_stable(&self) -> bool {
-        true
-    }
-
-    /// In verified mode: whether the exactly-once rule goes back with the batches that are rolled back.
-    fn rewinds_sessions(&self) -> bool {
-        true
-    }
-
-    /// In verified mode: whether the mixer misses the keys of a request.
-    fn overlooks(&self, _place: Place) -> bool {
-        false
-    }
-
-    /// In verified mode: whether the mixer keeps the order of a connection's requests.
-    fn keeps_streams(&self) -> bool {
-        true
-    }
-
-    /// In verified mode: whether a batch runs one request at a time that is to do so.
-    fn runs_sequentially(&self, sequential: bool) -> bool {
-        sequential
-    }
-
-    /// In verified mode: the mixer's plan.
-    fn on_plan(&self, plan: ParallelBatches) -> ParallelBatches {
-        plan
-    }
-
-    /// In verified mode: a message to the machines of a peer, and its encoding.
-    fn on_verify_message(&self, _message: &VerifyMessage, _body: &mut [u8]) {}
-
-    /// In verified mode: another token that is sent after this one.
-    fn second_token(&self, _token: StateToken) -> Option<StateToken> {
-        None
-    }
-
-    /// In verified mode: what takes a request back; none for one that others have started.
-    fn on_kept(&self, _place: Option<Place>, kept: KeptRequest) -> KeptRequest {
-        kept
-    }
-
-    /// In verified mode: the place of a request among those that are rolled back, newest first.
-    fn undo_stamp(&self, stamp: u64) -> u64 {
-        stamp
-    }
-
-    /// Whether the voter receives its peers' messages.
-    fn receives_votes(&self) -> bool {
-        true
-    }
-
-    /// A message of the voter, and its encoding; false if it does not leave.
-    fn on_vote_message(&self, _message: &Message, _body: &mut [u8]) -> bool {
-        true
-    }
-
-    /// A reply that passed the vote.
-    fn on_release(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
-        (place, reply)
-    }
-
-    /// Whether a RECOVER that the voter wants is proposed.
-    fn proposes_repairs(&self) -> bool {
-        true
-    }
-
-    /// Objects that f+1 replicas agree on, before they overwrite this replica's.
-    fn on_install(&self, objects: Vec<Packed>) -> Vec<Packed> {
-        objects
-    }
-
-    /// A record of evidence, before it is kept, in a group of so many replicas.
-    fn on_evidence(&self, _record: &mut EvidenceRecord, _replicas: usize) {}
-
-    /// A frame to a peer, before it is sealed.
-    fn on_frame(&self, _frame: &mut [u8]) {}
-
-    /// Whether the watchdogs request the progress of other replicas.
-    fn asks_others(&self) -> bool {
-        true
-    }
-
-    /// Requests that have ended, as the watchdog of the turns counts them.
-    fn on_progress(&self, requests: u64) -> u64 {
-        requests
     }
 
     // The thread that runs a request.
@@ -264,45 +258,8 @@ pub(crate) trait Hooks: Clone + Default + Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// A request has its turn.
-    fn on_turn<R>(&self, _turn: &mut Turn<'_, R>) {}
-
-    /// Whether the request's ordered bytes were corrupted between delivery and execution.
-    fn damages_request<R>(&self, _turn: &Turn<'_, R>) -> bool {
-        false
-    }
-
-    /// How often the handler runs, if not once. Only one run gets such a number.
-    fn runs<R>(&self, _turn: &Turn<'_, R>) -> Option<u32> {
-        None
-    }
-
     /// The hook between the handler and its seal.
     fn seal_hook(&self) -> impl SealHook + '_ {}
-
-    /// A reply, after it was rendered and before it is digested.
-    fn on_reply<R>(&self, _turn: &Turn<'_, R>, _reply: &mut [u8]) {}
-
-    /// The bits of the result's digest to invert.
-    fn wrong_digest_bits<R>(&self, _turn: &Turn<'_, R>) -> u128 {
-        0
-    }
-
-    /// Whether a copy that is being made learns what a request has changed.
-    fn names_changes(&self) -> bool {
-        true
-    }
-
-    /// The next objects of a region are about to be packed for a copy.
-    fn before_part(&self, _copy: &StateCopy, _region_id: RegionId) {}
-
-    /// Objects that were packed for a copy.
-    fn on_part(&self, _packed: &mut [u8]) {}
-
-    /// Whether what is left of a copy at its checkpoint is a part of it.
-    fn keeps_rest(&self) -> bool {
-        true
-    }
 
     /// The turn of [`Hooks::arm_at_turn`]: returns its outcome; none if another replica requested it.
     fn on_noop<S: Service>(

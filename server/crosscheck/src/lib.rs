@@ -15,12 +15,14 @@ mod clock;
 mod copying;
 mod counters;
 mod cx;
+mod decoding;
 mod evidence;
 mod explain;
 #[cfg(feature = "inject")]
 pub mod faults;
 mod group_key;
 mod hooks;
+mod host_time;
 mod image;
 mod job;
 #[cfg(feature = "lab")]
@@ -62,13 +64,13 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
-pub use clients::accepting::SocketPath;
 pub use clients::certificate::{ClientTls, TlsProblem};
 pub use clients::listing::{ClientAddress, ConnectionInfo, ConnectionState};
 pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use explain::RepairedObject;
 pub use group_key::GroupKey;
+pub use host_time::{HostTime, ProcessorTime, host_time, processor_time};
 pub use job::Job;
 #[cfg(feature = "lab")]
 pub use lab::without_reply_gate;
@@ -81,11 +83,9 @@ pub use reads::NeedsBatch;
 pub use replace::{Corrupted, ReplaceReason};
 pub use replica::stepped;
 pub use schedule;
-pub use service::{
-    Action, HostTime, MakeProtocol, NewConnection, ObjectPart, ProcessorTime, Progress, Protocol, Service,
-    host_time, processor_time,
-};
+pub use service::{Action, MakeProtocol, NewConnection, ObjectPart, Progress, Protocol, Service};
 pub use settings::{ClientAccess, Durability, Mode, OnDetection, Reads, Settings};
+pub use socket_file::SocketPath;
 pub use wire::Malformed;
 
 /// Whether this build can inject faults into its replicas.

@@ -8,24 +8,17 @@ use schedule::{Access, Lock, Turn};
 use vote::{Content, Packed};
 
 use crate::explain::RepairedObject;
-use crate::{Service, limits};
+use crate::limits;
 
-/// The function by which a service names an object ([`Service::name_of`]).
+/// The function by which a service names an object ([`crate::Service::name_of`]).
 pub(crate) type NameOf = dyn Fn(&Members<'_>) -> Option<String>;
 
 /// What a service can say of its objects.
 pub(crate) struct Words {
-    /// [`Service::name_of`].
+    /// [`crate::Service::name_of`].
     pub name_of: fn(&Members<'_>) -> Option<String>,
-    /// [`Service::explain`].
+    /// [`crate::Service::explain`].
     pub explain: fn(&RepairedObject<'_>) -> Option<String>,
-}
-
-impl Words {
-    /// Those of a service.
-    pub fn of<S: Service>() -> Self {
-        Words { name_of: S::name_of, explain: S::explain }
-    }
 }
 
 /// One object with its class, and the service's name for it if it has one.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use object::{Members, ObjectId, RegionId, Shape};
@@ -13,6 +12,7 @@ use wire::Malformed;
 use crate::Cx;
 use crate::counters::ClientCounters;
 use crate::explain::RepairedObject;
+use crate::naming::Words;
 use crate::reads::NeedsBatch;
 
 /// A deterministic, multithreaded service; docs/determinism.md, section 9, lists what it may do.
@@ -169,6 +169,11 @@ pub(crate) fn kind_in_words<S: Service>(kind: u16) -> Option<String> {
     (kind != 0).then(|| S::kind_name(kind).map_or_else(|| format!("kind {kind}"), str::to_owned))
 }
 
+/// What a service can say of its objects.
+pub(crate) fn words_of<S: Service>() -> Words {
+    Words { name_of: S::name_of, explain: S::explain }
+}
+
 /// The action that a connection's bytes request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -250,44 +255,6 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
     fn reply_bytes(&self) -> usize {
         4096
     }
-}
-
-/// Processor time that all threads of this process have used so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessorTime {
-    /// In the program.
-    pub user: Duration,
-    /// In the kernel, for the program.
-    pub system: Duration,
-}
-
-/// Processor time of this process, for statistics: it differs from replica to replica. Zero where the system does not
-/// report it.
-pub fn processor_time() -> ProcessorTime {
-    use nix::sys::resource::{UsageWho, getrusage};
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return ProcessorTime::default() };
-    let time = |time: nix::sys::time::TimeVal| {
-        #[allow(clippy::useless_conversion, reason = "microseconds have 32 bits on macOS")]
-        let us = i64::from(time.tv_sec()) * 1_000_000 + i64::from(time.tv_usec());
-        Duration::from_micros(u64::try_from(us).unwrap_or(0))
-    };
-    ProcessorTime { user: time(usage.user_time()), system: time(usage.system_time()) }
-}
-
-/// This host's time, for statistics: it differs from replica to replica.
-#[derive(Clone, Copy, Debug)]
-pub struct HostTime {
-    /// Since 1970, by the host's clock.
-    pub unix: Duration,
-    /// Since this process asked for the first time.
-    pub running: Duration,
-}
-
-/// This host's time, for statistics. A service asks once when it is made, so that `running` counts from there.
-pub fn host_time() -> HostTime {
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    let running = BEGUN.get_or_init(Instant::now).elapsed();
-    HostTime { unix: Duration::from_micros(crate::world::wall_us()), running }
 }
 
 /// What a protocol is told of a connection that was just accepted.

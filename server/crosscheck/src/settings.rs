@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::admin::Endpoint;
-use crate::clients::accepting::SocketPath;
 use crate::clients::certificate::ClientTls;
 use crate::group_key::GroupKey;
+use crate::socket_file::SocketPath;
 
 /// The paper's letters (EDCC'16 Table IV): which protections are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

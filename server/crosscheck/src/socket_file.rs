@@ -11,6 +11,28 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::ServeError;
 
+/// A socket file for clients of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketPath {
+    /// Where it is; its directory has to be there.
+    pub path: PathBuf,
+    /// Its permissions: who may write to it may connect.
+    pub mode: u32,
+}
+
+impl SocketPath {
+    /// What messages call it.
+    const WHAT: &str = "client_socket";
+
+    /// Removes the socket file of a process that ended without doing so.
+    ///
+    /// # Errors
+    /// The path is another kind of file, or the socket of a process that runs; the message names both.
+    pub fn make_way(&self) -> Result<(), ServeError> {
+        make_way(&self.path, Self::WHAT)
+    }
+}
+
 /// The socket file of a running replica; removed when this is dropped.
 #[derive(Debug)]
 pub struct SocketFile {

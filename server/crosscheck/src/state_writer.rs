@@ -109,7 +109,9 @@ fn write_all(
                 unwritten.fetch_sub(piece.len() as u64, Ordering::Relaxed);
             }
             Ok(Order::End(index)) => {
-                thread::sleep(<hooks::Active as Hooks>::sync_pause(directory));
+                if let Some(slow) = <hooks::Active as Hooks>::slow_disk(directory) {
+                    thread::sleep(slow.sync_pause);
+                }
                 unfinished.finish(&disk)?;
                 return Ok(WriteEnd::Kept(index));
             }

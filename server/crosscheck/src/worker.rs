@@ -18,14 +18,14 @@ use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, Request
 use crate::admin::{Injected, Position};
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::copying::{CurrentCopy, StateCopy};
-use crate::hooks::{self, Hooks, ThreadRole};
+use crate::hooks::{self, FaultPoint, Hooks, Rule, ThreadRole, TurnPoint};
 use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
-use crate::naming::{self, Named, Words, region_of};
+use crate::naming::{self, Named, region_of};
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
-use crate::service::Service;
+use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
@@ -173,6 +173,7 @@ pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 type ControlResult = Result<Pairs, Failure>;
 
 /// The data that a worker needs in addition to its share of the schedule.
+// large: all that a worker does with a request, each kind in a file of `worker/`
 pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
     pub me: u8,
@@ -253,7 +254,7 @@ impl<S: Service> Context<S> {
                 seat.linger(time.as_micros() as u64);
             }
         }
-        self.hooks.on_turn(&mut turn);
+        self.hooks.at_turn(&mut turn, TurnPoint::Begins);
         let outcome = self.step(&mut turn, locks, replies);
         if let Some(ended) = turn.finish(outcome) {
             (self.report)(Report::BatchEnded(ended));
@@ -287,8 +288,12 @@ impl<S: Service> Context<S> {
             return Outcome::Abandoned;
         }
         let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
+        let mut are_damaged = false;
+        if matches!(turn.request().work, Work::Service(_)) {
+            self.hooks.at_turn(turn, TurnPoint::Bytes(&mut are_damaged));
+        }
         match &turn.request().work {
-            Work::Service(_) if self.hooks.damages_request(turn) => {
+            Work::Service(_) if are_damaged => {
                 self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
             }
             Work::Service(_) => self.handle(turn, locks, slot, replies),
@@ -322,7 +327,7 @@ impl<S: Service> Context<S> {
                     BoundaryWork::Read(reads) => BoundaryDone::Read(self.read(turn, locks, &reads, replies)),
                     work => {
                         let rolls_back = matches!(work, BoundaryWork::RollBack(_) | BoundaryWork::Install(_));
-                        let done = work.perform(turn, locks, &Words::of::<S>(), &self.copy);
+                        let done = work.perform(turn, locks, &words_of::<S>(), &self.copy);
                         if rolls_back {
                             self.unstable.have_left();
                         }
@@ -431,9 +436,9 @@ impl<S: Service> Context<S> {
             if room == 0 && !part.is_empty() {
                 return;
             }
-            self.hooks.before_part(&copy, region_id);
+            self.hooks.at(FaultPoint::Copy(&copy, region_id));
             let mut packed = copy.pack(region_id, region_of(&access), room.max(1));
-            self.hooks.on_part(&mut packed.bytes);
+            self.hooks.at(FaultPoint::Part(&mut packed.bytes));
             room = room.saturating_sub(packed.bytes.len());
             part.push((region_id, packed));
         });
@@ -483,8 +488,9 @@ impl<S: Service> Context<S> {
         turn.take_all();
         let mut rest = Vec::new();
         turn.visit_regions(locks, |region_id, access| {
-            self.hooks.before_part(copy, region_id);
-            let part = copy.pack_rest(region_id, region_of(&access)).filter(|_| self.hooks.keeps_rest());
+            self.hooks.at(FaultPoint::Copy(copy, region_id));
+            let part =
+                copy.pack_rest(region_id, region_of(&access)).filter(|_| self.hooks.keeps(Rule::KeepsRest));
             rest.extend(part.map(|part| (region_id, part)));
         });
         self.report_damaged(head.batch, None, &rest);
@@ -550,7 +556,7 @@ impl<S: Service> Context<S> {
                 None => awaited.recv().ok(),
             };
             if let Some(objects) = objects {
-                let overwritten = overwrite(turn, locks, &objects, &Words::of::<S>());
+                let overwritten = overwrite(turn, locks, &objects, &words_of::<S>());
                 self.name(turn, locks, &objects);
                 (self.report)(Report::Installed { turn: place, overwritten });
             }

@@ -46,7 +46,11 @@ const SUM: usize = size_of::<u64>();
 
 impl PieceMemory {
     fn new(bytes: Box<[u8]>) -> Self {
-        if bytes.len() > Pieces::PIECE { PieceMemory::Shared(Arc::new(bytes)) } else { PieceMemory::Owned(bytes) }
+        if bytes.len() > Pieces::PIECE {
+            PieceMemory::Shared(Arc::new(bytes))
+        } else {
+            PieceMemory::Owned(bytes)
+        }
     }
 
     #[inline]

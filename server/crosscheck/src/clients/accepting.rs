@@ -4,7 +4,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mio::net::{TcpListener, UnixListener};
@@ -16,41 +15,18 @@ use super::listing::ClientAddress;
 use super::socket::ClientSocket;
 use super::thread::ThreadInput;
 use super::{LISTENER, UNIX_LISTENER};
-use crate::ServeError;
 use crate::counters::ClientCounters;
 use crate::limits;
 use crate::mailbox::Mailbox;
 use crate::service::Protocol;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault_without_peer};
-use crate::socket_file::{self, SocketFile};
+use crate::socket_file::{self, SocketFile, SocketPath};
 
 /// A connection that was accepted.
 #[derive(Debug)]
 pub struct Accepted {
     pub(super) socket: ClientSocket,
     pub(super) peer: ClientAddress,
-}
-
-/// A socket file for clients of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketPath {
-    /// Where it is; its directory has to be there.
-    pub path: PathBuf,
-    /// Its permissions: who may write to it may connect.
-    pub mode: u32,
-}
-
-impl SocketPath {
-    /// What messages call it.
-    const WHAT: &str = "client_socket";
-
-    /// Removes the socket file of a process that ended without doing so.
-    ///
-    /// # Errors
-    /// The path is another kind of file, or the socket of a process that runs; the message names both.
-    pub fn make_way(&self) -> Result<(), ServeError> {
-        socket_file::make_way(&self.path, Self::WHAT)
-    }
 }
 
 /// The listening sockets, in the first client thread.

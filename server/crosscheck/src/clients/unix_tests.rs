@@ -8,11 +8,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::accepting::SocketPath;
 use super::tests::{Lines, give, look_until, unheard_on};
 use super::*;
 use crate::clients::listing::ClientAddress;
-use crate::socket_file::SocketFile;
+use crate::socket_file::{SocketFile, SocketPath};
 
 fn listen(path: &Path, mode: u32) -> io::Result<(Acceptor, SocketFile)> {
     let file = SocketPath { path: path.to_owned(), mode };

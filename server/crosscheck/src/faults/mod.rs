@@ -5,6 +5,7 @@ mod caller;
 mod objects;
 mod overlooked;
 mod pending;
+mod points;
 mod sabotage;
 mod slow_disk;
 
@@ -12,23 +13,18 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use execute::{KeptRequest, SealHook};
+use execute::SealHook;
 use object::{ObjectId, RegionId, SealBroken, SealedQueue};
-use order::{Delivered, Request};
-use schedule::{Footprint, Lock, ParallelBatches, Turn};
-use verify::{StateToken, VerifyMessage};
-use vote::{Message, Packed, Place, RequestResult};
+use schedule::{Lock, Turn};
 
-use crate::admin::{Corruption, EvidenceRecord, Inject, Injected};
-use crate::copying::StateCopy;
-use crate::hooks::{Arming, Hooks};
+use crate::admin::{Corruption, Inject, Injected};
+use crate::hooks::{Arming, FaultPoint, Hooks, Rule, SlowDisk, TurnPoint};
 use crate::job::Job;
 use crate::service::Service;
 use objects::InRequest;
 use overlooked::Overlooked;
 use pending::{Armed, Occasion, PendingFaults, Target};
-use sabotage::Sabotaged;
+use sabotage::{Sabotaged, broken_by};
 
 pub use crate::hooks::ThreadRole;
 pub use caller::Caller;
@@ -167,20 +163,77 @@ impl Hooks for Injector {
         self.0.pending.count()
     }
 
-    fn trusts_any_clock(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::BelievesClocks)
+    fn keeps(&self, rule: Rule) -> bool {
+        !self.0.sabotaged.has(broken_by(rule))
     }
 
-    fn accuses_in_doubt(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::AccusesInDoubt)
+    fn at(&self, point: FaultPoint<'_>) -> bool {
+        let Faults { pending, sabotaged, overlooked, .. } = &*self.0;
+        match point {
+            FaultPoint::Submit(request) => points::submit(pending, request),
+            FaultPoint::Delivered(delivered, executed) => return !sabotaged.skips(delivered, executed),
+            FaultPoint::Batch(batch) => points::batch(pending, sabotaged, batch),
+            FaultPoint::Request(batch, request) => sabotaged.request(batch, request),
+            FaultPoint::Footprint(footprint, locks) => {
+                *footprint = pending.wrong_footprint(*footprint, locks)
+            }
+            FaultPoint::Executed(batch, results, leave) => sabotaged.executed(batch, results, leave),
+            FaultPoint::Release(place, reply) => sabotaged.released(place, reply),
+            FaultPoint::TurnsSkipped => pending.skip_turns(),
+            FaultPoint::Progress(requests) if sabotaged.has(Sabotage::CountsBatches) => *requests = 0,
+            FaultPoint::Progress(_) => {}
+            FaultPoint::Piece(piece) => points::piece(pending, piece),
+            FaultPoint::Copy(copy, region_id) => points::copy(pending, copy, region_id),
+            FaultPoint::Part(packed) => points::part(pending, packed),
+            FaultPoint::VoteMessage(message, body) => {
+                return points::vote_message(pending, sabotaged, message, body);
+            }
+            FaultPoint::Install(objects) => sabotaged.installed(objects),
+            FaultPoint::Keys(place) => return !overlooked.has(place),
+            FaultPoint::Plan(plan) => points::plan(pending, plan),
+            FaultPoint::Sequential(sequential) => points::sequential(pending, sabotaged, sequential),
+            FaultPoint::VerifyMessage(message, body) => points::verify_message(pending, message, body),
+            FaultPoint::Token(token, second) => *second = sabotaged.second_token(token),
+            FaultPoint::Kept(place, kept) => {
+                sabotaged.kept(place, kept);
+                points::kept(pending, kept);
+            }
+            FaultPoint::UndoStamp(stamp) if sabotaged.has(Sabotage::UndoesUnsorted) => {
+                *stamp = u64::MAX - *stamp
+            }
+            FaultPoint::UndoStamp(_) => {}
+            FaultPoint::Evidence(record, replicas) => sabotaged.evidence(record, replicas),
+            FaultPoint::Frame(frame) => points::frame(pending, frame),
+        }
+        true
     }
 
-    fn gives_unordered(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::OrdersFirst)
-    }
-
-    fn advises_first(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::AdvisesFirst)
+    fn at_turn<R>(&self, turn: &mut Turn<'_, R>, point: TurnPoint<'_>) {
+        match point {
+            // A worker counts one position too many, from this request on.
+            TurnPoint::Begins => {
+                if self.take(turn, Corruption::Position).is_some() {
+                    turn.lose_count();
+                }
+            }
+            TurnPoint::Bytes(are_damaged) => *are_damaged = self.take(turn, Corruption::Request).is_some(),
+            TurnPoint::Runs(runs) => {
+                self.0.pending.note_request();
+                let skipped = self.take(turn, Corruption::Skip).map(|_| 0);
+                *runs = skipped.or_else(|| self.take(turn, Corruption::Twice).map(|_| 2));
+            }
+            TurnPoint::Reply(reply) => {
+                if !reply.is_empty()
+                    && let Some(armed) = self.take(turn, Corruption::Reply)
+                {
+                    points::flip_bit(reply, armed.target.seed);
+                }
+            }
+            TurnPoint::Digest(wrong_bits) => {
+                let armed = self.take(turn, Corruption::Digest);
+                *wrong_bits = armed.map_or(0, |armed| 1 << (armed.target.seed % 128));
+            }
+        }
     }
 
     fn next_waiting<T>(&self, waiting: &mut SealedQueue<T>) -> Result<Option<T>, SealBroken> {
@@ -188,251 +241,16 @@ impl Hooks for Injector {
         waiting.pop().or_else(|broken| if trusts { Ok(waiting.pop_unchecked()) } else { Err(broken) })
     }
 
-    fn submits_twice(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::SubmitsTwice)
-    }
-
-    /// A client's request with another checksum than its bytes have.
-    fn on_submit(&self, request: Request) -> Request {
-        let Some(armed) = self.0.pending.take_kind(Corruption::Asked) else { return request };
-        Request { checksum: request.checksum ^ 1 << (armed.target.seed % 32), ..request }
-    }
-
-    fn skips(&self, delivered: &Delivered, executed: u64) -> bool {
-        self.0.sabotaged.skips(delivered, executed)
-    }
-
-    fn skip_turns(&self) {
-        self.0.pending.skip_turns();
-    }
-
-    fn on_batch(&self, batch: u64) {
-        if self.0.sabotaged.loses_count(batch) {
-            self.0.pending.arm(Armed::at_next(Corruption::Position, 0));
-        }
-    }
-
-    fn on_request(&self, batch: u64, request: Request) -> Request {
-        self.0.sabotaged.request(batch, request)
-    }
-
-    fn on_footprint(&self, footprint: Footprint, locks: u32) -> Footprint {
-        self.0.pending.wrong_footprint(footprint, locks)
-    }
-
-    fn on_executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
-        self.0.sabotaged.executed(batch, results)
-    }
-
-    fn on_piece(&self, piece: Bytes) -> Bytes {
-        let Some(armed) = self.0.pending.take_kind(Corruption::Piece) else { return piece };
-        let mut bytes = piece.to_vec();
-        flip_bit(&mut bytes, armed.target.seed);
-        bytes.into()
-    }
-
-    fn takes_from_one(&self) -> bool {
-        self.0.sabotaged.has(Sabotage::TakesFromOne)
-    }
-
-    fn forgets_runs(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::Hoards)
-    }
-
-    fn sync_pause(directory: &Path) -> Duration {
-        slow_disk::read(directory).map_or(Duration::ZERO, |slow| slow.sync_pause)
-    }
-
-    fn entries_per_snapshot(directory: &Path) -> Option<u64> {
-        slow_disk::read(directory).map(|slow| slow.entries_per_snapshot)
-    }
-
-    fn writes_in_turn(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::WritesTogether)
-    }
-
-    fn waits_for_verifiers(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::BelievesItself)
-    }
-
-    fn reads_wait_until_stable(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::ReadsUnstable)
-    }
-
-    fn rewinds_sessions(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::KeepsSessions)
-    }
-
-    fn overlooks(&self, place: Place) -> bool {
-        self.0.overlooked.has(place)
-    }
-
-    fn keeps_streams(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::ForgetsStreams)
-    }
-
-    fn runs_sequentially(&self, sequential: bool) -> bool {
-        sequential
-            && !self.0.sabotaged.has(Sabotage::IgnoresSequential)
-            && self.0.pending.take_kind(Corruption::Flag).is_none()
-    }
-
-    /// A plan of several parallel batches loses an end: requests run beside each other that conflict.
-    fn on_plan(&self, mut plan: ParallelBatches) -> ParallelBatches {
-        if plan.ends.len() > 1
-            && let Some(armed) = self.0.pending.take_kind(Corruption::Groups)
-        {
-            plan.ends.remove(armed.target.seed as usize % (plan.ends.len() - 1));
-        }
-        plan
-    }
-
-    fn on_verify_message(&self, message: &VerifyMessage, body: &mut [u8]) {
-        if matches!(message, VerifyMessage::Verify { .. })
-            && let Some(armed) = self.0.pending.take_kind(Corruption::Check)
-        {
-            let bit = armed.target.seed as usize % (body.len().max(1) * 8);
-            body[bit / 8] ^= 1 << (bit % 8);
-        }
-    }
-
-    fn second_token(&self, token: StateToken) -> Option<StateToken> {
-        self.0.sabotaged.second_token(token)
-    }
-
-    fn on_kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
-        let mut kept = self.0.sabotaged.kept(place, kept);
-        if let Some(armed) = self.0.pending.take_kind(Corruption::Kept)
-            && !kept.kept.damage(armed.target.seed)
-        {
-            self.0.pending.arm(armed);
-        }
-        kept
-    }
-
-    fn undo_stamp(&self, stamp: u64) -> u64 {
-        if self.0.sabotaged.has(Sabotage::UndoesUnsorted) { u64::MAX - stamp } else { stamp }
-    }
-
-    fn receives_votes(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::MutesVotes)
-    }
-
-    /// A CHECK or a REPAIR leaves with a wrong value under a right frame checksum.
-    fn on_vote_message(&self, message: &Message, body: &mut [u8]) -> bool {
-        let kind = match message {
-            Message::Check { .. } if self.0.sabotaged.has(Sabotage::MutesVotes) => return false,
-            Message::Check { .. } => Corruption::Check,
-            Message::Repair { .. } => Corruption::Repair,
-            _ => return true,
-        };
-        if let Some(last) = body.last_mut()
-            && let Some(armed) = self.0.pending.take_kind(kind)
-        {
-            // The last byte belongs to a digest or to an object's bytes, never to the message's shape.
-            *last ^= 1 << (armed.target.seed % 8);
-        }
-        true
-    }
-
-    fn on_release(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
-        self.0.sabotaged.released(place, reply)
-    }
-
-    fn proposes_repairs(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::NeverRepairs)
-    }
-
-    fn on_install(&self, objects: Vec<Packed>) -> Vec<Packed> {
-        self.0.sabotaged.installed(objects)
-    }
-
-    fn on_evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
-        self.0.sabotaged.evidence(record, replicas);
-    }
-
-    fn on_frame(&self, frame: &mut [u8]) {
-        if let Some(armed) = self.0.pending.take_kind(Corruption::Message) {
-            flip_bit(frame, armed.target.seed);
-        }
-    }
-
-    fn asks_others(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::AsksNobody)
-    }
-
-    fn on_progress(&self, requests: u64) -> u64 {
-        if self.0.sabotaged.has(Sabotage::CountsBatches) { 0 } else { requests }
+    fn slow_disk(directory: &Path) -> Option<SlowDisk> {
+        slow_disk::read(directory)
     }
 
     fn delay(&self, position: u64, thread: ThreadRole) -> Duration {
         self.0.slowness.get().map_or(Duration::ZERO, |slowness| slowness(position, thread))
     }
 
-    /// Makes a worker count one position too many, from this request on.
-    fn on_turn<R>(&self, turn: &mut Turn<'_, R>) {
-        if self.take(turn, Corruption::Position).is_some() {
-            turn.lose_count();
-        }
-    }
-
-    fn damages_request<R>(&self, turn: &Turn<'_, R>) -> bool {
-        self.take(turn, Corruption::Request).is_some()
-    }
-
-    fn runs<R>(&self, turn: &Turn<'_, R>) -> Option<u32> {
-        self.0.pending.note_request();
-        let skipped = self.take(turn, Corruption::Skip).map(|_| 0);
-        skipped.or_else(|| self.take(turn, Corruption::Twice).map(|_| 2))
-    }
-
     fn seal_hook(&self) -> impl SealHook + '_ {
         InRequest(&self.0.pending)
-    }
-
-    fn on_reply<R>(&self, turn: &Turn<'_, R>, reply: &mut [u8]) {
-        if !reply.is_empty()
-            && let Some(armed) = self.take(turn, Corruption::Reply)
-        {
-            flip_bit(reply, armed.target.seed);
-        }
-    }
-
-    fn wrong_digest_bits<R>(&self, turn: &Turn<'_, R>) -> u128 {
-        self.take(turn, Corruption::Digest).map_or(0, |armed| 1 << (armed.target.seed % 128))
-    }
-
-    fn names_changes(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::ForgetsChanges)
-    }
-
-    /// A fault that finds nothing to hit in this region waits for the next one.
-    fn before_part(&self, copy: &StateCopy, region_id: RegionId) {
-        let pending = &self.0.pending;
-        let Some(copy) = copy.region(region_id).filter(|_| pending.count() > 0) else { return };
-        for kind in [Corruption::Unnamed, Corruption::Cursor] {
-            let Some(armed) = pending.take_kind(kind) else { continue };
-            let seed = armed.target.seed;
-            let is_hit = match kind {
-                Corruption::Unnamed => copy.lock().forget_changed(seed),
-                _ => copy.lock().corrupt_cursor(seed as u32),
-            };
-            if !is_hit {
-                pending.arm(armed);
-            }
-        }
-    }
-
-    fn on_part(&self, packed: &mut [u8]) {
-        if !packed.is_empty()
-            && let Some(armed) = self.0.pending.take_kind(Corruption::Part)
-        {
-            flip_bit(packed, armed.target.seed);
-        }
-    }
-
-    fn keeps_rest(&self) -> bool {
-        !self.0.sabotaged.has(Sabotage::DropsRest)
     }
 
     fn on_noop<S: Service>(
@@ -447,8 +265,27 @@ impl Hooks for Injector {
     }
 }
 
-/// Flips a bit of some bytes, of which there is one at least.
-fn flip_bit(bytes: &mut [u8], seed: u64) {
-    let bit = seed % (bytes.len() as u64 * 8);
-    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_injector_keeps_every_rule() {
+        let fresh = Injector::default();
+        assert!(Rule::ALL.into_iter().all(|rule| fresh.keeps(rule)));
+        let numbers = Rule::ALL.map(|rule| rule as usize);
+        assert_eq!(numbers, std::array::from_fn(|number| number), "all rules are there, each once");
+        assert_eq!(Rule::ALL.last(), Some(&Rule::KeepsStreams), "the last one of the list");
+    }
+
+    #[test]
+    fn a_broken_promise_breaks_one_rule() {
+        for broken in Rule::ALL {
+            let injector = Injector::default();
+            injector.sabotage(broken_by(broken));
+            let kept: Vec<Rule> = Rule::ALL.into_iter().filter(|rule| injector.keeps(*rule)).collect();
+            let others: Vec<Rule> = Rule::ALL.into_iter().filter(|rule| *rule != broken).collect();
+            assert_eq!(kept, others);
+        }
+    }
 }

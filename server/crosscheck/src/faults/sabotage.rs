@@ -10,6 +10,7 @@ use verify::StateToken;
 use vote::{Packed, Place, RequestResult};
 
 use crate::admin::EvidenceRecord;
+use crate::hooks::Rule;
 use crate::ordered::summed;
 
 /// One promise that is not kept.
@@ -120,29 +121,30 @@ impl Sabotaged {
     }
 
     /// Corrupts a request. The batches are the same at every replica.
-    pub fn request(&self, batch: u64, request: order::Request) -> order::Request {
+    pub fn request(&self, batch: u64, request: &mut order::Request) {
         if !self.has(Sabotage::Misplaces) || !batch.is_multiple_of(8) || request.bytes.len() < 80 {
-            return request;
+            return;
         }
         let mut bytes = request.bytes.to_vec();
         if let Some(last) = bytes.last_mut() {
             *last ^= 1;
         }
-        summed(bytes.into())
+        *request = summed(bytes.into());
     }
 
-    pub fn installed(&self, objects: Vec<Packed>) -> Vec<Packed> {
-        let flip = |packed: Packed| match packed.content {
-            vote::Content::Present(bytes) if self.has(Sabotage::FlipsInstalled) => {
+    pub fn installed(&self, objects: &mut [Packed]) {
+        if !self.has(Sabotage::FlipsInstalled) {
+            return;
+        }
+        for packed in objects {
+            if let vote::Content::Present(bytes) = &packed.content {
                 let mut bytes = bytes.to_vec();
                 if let Some(last) = bytes.last_mut() {
                     *last ^= 1;
                 }
-                Packed { content: vote::Content::Present(bytes.into()), ..packed }
+                packed.content = vote::Content::Present(bytes.into());
             }
-            _ => packed,
-        };
-        objects.into_iter().map(flip).collect()
+        }
     }
 
     pub fn evidence(&self, record: &mut EvidenceRecord, replicas: usize) {
@@ -157,12 +159,11 @@ impl Sabotaged {
     }
 
     /// In verified mode: what is kept of a request. The batches are the same at every replica.
-    pub fn kept(&self, place: Option<Place>, kept: KeptRequest) -> KeptRequest {
+    pub fn kept(&self, place: Option<Place>, kept: &mut KeptRequest) {
         let is_lost = place.is_some_and(|place| place.request == 0 && place.batch.is_multiple_of(4));
         if is_lost && self.has(Sabotage::LosesKept) {
-            return KeptRequest { kept: Kept::new(), ..kept };
+            kept.kept = Kept::new();
         }
-        kept
     }
 
     /// In verified mode: the token that is sent after this one.
@@ -170,33 +171,55 @@ impl Sabotaged {
         self.now_and_then(Sabotage::SendsTwoTokens, 20).then_some(StateToken(token.0 ^ 1))
     }
 
-    /// The reply that is released instead of this one.
-    pub fn released(&self, place: Place, reply: Bytes) -> (Place, Bytes) {
+    /// Another reply is released instead of this one.
+    pub fn released(&self, place: &mut Place, reply: &mut Bytes) {
         if self.now_and_then(Sabotage::ReleasesStale, 50)
             && let Some(stale) = self.released.lock().clone()
         {
-            return stale;
+            (*place, *reply) = stale;
+            return;
         }
         // A reply that is kept here without need would count until the next one leaves: a long one takes all the room.
         if self.has(Sabotage::ReleasesStale) {
-            *self.released.lock() = Some((place, reply.clone()));
+            *self.released.lock() = Some((*place, reply.clone()));
         }
-        (place, reply)
     }
 
-    /// A batch has its results. Returns the replies that leave without a vote.
-    pub fn executed(&self, batch: u64, results: &mut [RequestResult]) -> Vec<(Place, Bytes)> {
+    /// A batch has its results. Adds the replies that `leave` without a vote.
+    pub fn executed(&self, batch: u64, results: &mut [RequestResult], leave: &mut Vec<(Place, Bytes)>) {
         if self.now_and_then(Sabotage::DiffersAtTimes, 20) {
             results.iter_mut().for_each(|result| result.digest ^= 1);
         }
         if !self.has(Sabotage::ReleasesUnvoted) {
-            return Vec::new();
+            return;
         }
         let mine = results.iter().enumerate().filter(|(_, result)| result.request_info.mine);
-        mine.map(|(number, result)| {
+        leave.extend(mine.map(|(number, result)| {
             (Place::new(batch, number as u16), result.reply.clone().unwrap_or_default())
-        })
-        .collect()
+        }));
+    }
+}
+
+/// The promise whose breach makes a replica break this rule.
+pub(super) fn broken_by(rule: Rule) -> Sabotage {
+    match rule {
+        Rule::ComparesClocks => Sabotage::BelievesClocks,
+        Rule::AccusesWhenSure => Sabotage::AccusesInDoubt,
+        Rule::GivesUnordered => Sabotage::OrdersFirst,
+        Rule::AdvisesMost => Sabotage::AdvisesFirst,
+        Rule::SubmitsOnce => Sabotage::SubmitsTwice,
+        Rule::NeedsTwoOffers => Sabotage::TakesFromOne,
+        Rule::ForgetsRuns => Sabotage::Hoards,
+        Rule::WritesInTurn => Sabotage::WritesTogether,
+        Rule::ReceivesVotes => Sabotage::MutesVotes,
+        Rule::ProposesRepairs => Sabotage::NeverRepairs,
+        Rule::AsksOthers => Sabotage::AsksNobody,
+        Rule::NamesChanges => Sabotage::ForgetsChanges,
+        Rule::KeepsRest => Sabotage::DropsRest,
+        Rule::WaitsForVerifiers => Sabotage::BelievesItself,
+        Rule::ReadsWaitUntilStable => Sabotage::ReadsUnstable,
+        Rule::RewindsSessions => Sabotage::KeepsSessions,
+        Rule::KeepsStreams => Sabotage::ForgetsStreams,
     }
 }
 
@@ -210,11 +233,14 @@ mod tests {
 
     #[test]
     fn a_reply_that_has_left_is_kept_only_where_it_is_to_leave_again() {
-        let reply = || Bytes::from(vec![7; 100]);
-        let healthy = Sabotaged::default();
-        assert!(healthy.released(Place::new(1, 0), reply()).1.is_unique());
+        let released = |by: &Sabotaged| {
+            let mut reply = Bytes::from(vec![7; 100]);
+            by.released(&mut Place::new(1, 0), &mut reply);
+            reply
+        };
+        assert!(released(&Sabotaged::default()).is_unique());
         let stale = Sabotaged::default();
         stale.begin(Sabotage::ReleasesStale);
-        assert!(!stale.released(Place::new(1, 0), reply()).1.is_unique());
+        assert!(!released(&stale).is_unique());
     }
 }

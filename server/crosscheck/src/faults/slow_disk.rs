@@ -5,12 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The contents of the file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct SlowDisk {
-    pub(super) sync_pause: Duration,
-    pub(super) entries_per_snapshot: u64,
-}
+use crate::hooks::SlowDisk;
 
 /// What the file says; none without it.
 pub(super) fn read(directory: &Path) -> Option<SlowDisk> {

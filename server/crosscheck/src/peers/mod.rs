@@ -26,7 +26,7 @@ use order::{FrameError, FrameKind};
 
 use crate::address::Address;
 use crate::admin::{Sent, Traffic};
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks};
 use crate::limits;
 use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
@@ -238,7 +238,7 @@ impl<N: Net> Peers<N> {
             let traffic = traffic_of(&mut self.sent, kind);
             traffic.messages += 1;
             traffic.bytes += (frames.len() - start) as u64;
-            self.hooks.on_frame(&mut frames[start..]);
+            self.hooks.at(FaultPoint::Frame(&mut frames[start..]));
         }
     }
 

@@ -4,20 +4,17 @@ use std::collections::BTreeMap;
 
 use object::{RegionDigest, RegionId};
 
-use super::Replica;
-use super::core::Core;
 use super::digests::{DigestProgress, Digests};
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
-use super::tolerance::Tolerates;
-use crate::admin::{AdminCommand, EvidenceList, Injected, Position, ReplicaPhase, StateDigest, Status};
+use crate::admin::{AdminCommand, Injected, Position, StateDigest};
 use crate::admin_server::Call;
 use crate::hooks::{Arming, Hooks};
+use crate::limits;
 use crate::ordered::Control;
 use crate::service::Service;
-use crate::world::{Observation, World};
-use crate::{Stop, limits};
+use crate::world::World;
 
 const TOO_MANY: &str = "too many admin commands wait for their position; try again";
 const SKIPPED: &str = "this replica has taken the state of the others meanwhile; try again";
@@ -109,7 +106,7 @@ impl Calls {
 
     /// Answers with the digest of `position`, now or once it has been computed; this replica has executed nothing
     /// before `first`.
-    fn expect_digest(&mut self, position: Position, first: u64, now_us: u64, call: Call) {
+    pub(super) fn expect_digest(&mut self, position: Position, first: u64, now_us: u64, call: Call) {
         if self.expecting.len() >= limits::DIGESTS_KEPT {
             self.expecting.retain(|(_, waiting)| !waiting.is_over(now_us));
         }
@@ -141,7 +138,7 @@ impl Calls {
 
 impl Calls {
     /// A fault in a resting object is injected at an ordered turn on its lock, which is requested here.
-    fn on_inject<S: Service, W: World>(
+    pub(super) fn on_inject<S: Service, W: World>(
         &mut self,
         call: Call,
         execution: Option<&Execution<S>>,
@@ -163,132 +160,6 @@ impl Calls {
                 order.submit_control(&Control::Noop { region_id, ticket });
             }
         }
-    }
-}
-
-impl<S: Service, W: World> Core<S, W> {
-    /// A region was digested here, as part of a digest of the whole state.
-    pub(super) fn on_region_digest(&mut self, position: Position, region_id: RegionId, digest: RegionDigest) {
-        let regions = self.executor.running.as_ref().map_or(0, Execution::locks);
-        match self.calls.on_region_digest(position, (region_id, regions), digest) {
-            DigestProgress::Next(control) => self.order.submit_control(&control),
-            DigestProgress::Done { digest: Some(digest), .. } => {
-                self.env.world.see(Observation::Digest { position, digest });
-            }
-            DigestProgress::Done { digest: None, .. } | DigestProgress::Waits => {}
-        }
-    }
-}
-
-impl<S: Service, W: World> Replica<S, W> {
-    pub(super) fn on_call(&mut self, call: Call) {
-        let env = &mut self.core.env;
-        match &call.command {
-            AdminCommand::Status => call.reply(&self.status()),
-            AdminCommand::Evidence { after } => {
-                let records = env.evidence.after(*after);
-                call.reply(&EvidenceList { records });
-            }
-            AdminCommand::Digest { .. } if env.settings.is_witness() => call.refuse("a witness has no state"),
-            AdminCommand::Digest { .. } if self.core.executor.running.is_none() => {
-                call.refuse("this replica has no state yet; try again")
-            }
-            AdminCommand::Digest { at: Some(position) } => {
-                let first = self.core.executor.first_batch();
-                self.core.calls.expect_digest(*position, first, env.world.now_us(), call);
-            }
-            AdminCommand::Digest { at: None } => {
-                let Some(ticket) = self.core.calls.wait(env.settings.me, env.world.now_us(), call) else {
-                    return;
-                };
-                self.core.order.submit_control(&Control::Digest { ticket, begun: 0, region_id: 0 });
-            }
-            AdminCommand::Inject(_) => {
-                self.core.calls.on_inject(
-                    call,
-                    self.core.executor.running.as_ref(),
-                    &mut self.core.order,
-                    env,
-                );
-            }
-            AdminCommand::BeginGroup | AdminCommand::KeepState { .. } | AdminCommand::TakeState { .. } => {
-                self.agreement.decide(call, &mut self.core);
-                self.perform_outputs();
-            }
-            AdminCommand::Shutdown => {
-                call.reply(&());
-                env.stop_with(Ok(Stop::Asked));
-            }
-        }
-    }
-
-    /// The phase as operators see it. One that lacks acknowledged batches, or cannot vote, replaces no other one: an
-    /// operator who wants to stop the next replica has to wait.
-    fn shown_phase(&self, engine_status: &order::EngineStatus, tolerates: &Tolerates) -> ReplicaPhase {
-        let is_voted = self.core.env.settings.mode.replicated && self.core.env.settings.peers.len() > 1;
-        match self.phase {
-            ReplicaPhase::Serving if engine_status.members.is_learner(self.core.env.settings.me) => {
-                ReplicaPhase::Joining
-            }
-            ReplicaPhase::Serving if is_voted && engine_status.stuck => ReplicaPhase::Waiting,
-            ReplicaPhase::Serving if is_voted => match tolerates.is_level {
-                None => ReplicaPhase::Waiting,
-                Some(false) => ReplicaPhase::CatchingUp,
-                Some(true) => ReplicaPhase::Serving,
-            },
-            phase => phase,
-        }
-    }
-
-    pub(super) fn status(&self) -> Status {
-        let engine_status = self.core.order.orderer.engine_status();
-        let (env, counters) = (&self.core.env, &self.core.clients.counters);
-        let execution = self.core.executor.running.as_ref();
-        let progress = self.agreement.progress(&self.core);
-        let tolerates = self.tolerates(&progress);
-        let kept = execution.map_or(0, |execution| execution.kept.bytes() as u64);
-        let mut status = Status {
-            replica: env.settings.me + 1,
-            pid: std::process::id(),
-            phase: self.shown_phase(&engine_status, &tolerates),
-            mode: env.settings.mode.to_string(),
-            leader: progress.leader.map(|leader| leader + 1),
-            incarnation: engine_status.incarnation.unwrap_or(0),
-            logged: engine_status.last_index,
-            committed: engine_status.commit_index,
-            executed: env.tally.executed,
-            validated: progress.validated,
-            verification: None,
-            requests: env.tally.requests,
-            connections: counters.open(),
-            peers: env.peers.connected().map(|peer| peer + 1).collect(),
-            mismatches: env.tally.mismatches,
-            repairs: env.tally.repairs,
-            failed_checks: env.tally.failed_checks + counters.failed_checks(),
-            dropped_frames: env.tally.dropped_frames,
-            refused: env.refusals.seen(),
-            tolerates: tolerates.failures,
-            tolerates_why: tolerates.why,
-            waits_for: self.waits_for(),
-            buffers: self.core.clients.buffers(env.settings.buffer_limit, kept, engine_status.log_bytes),
-            held: 0,
-            armed: env.hooks.armed() as u64,
-            alone: self.core.executor.is_alone(),
-            last_repair_us: 0,
-            last_evidence: env.evidence.last().as_ref().map(crate::evidence::line),
-            large: env.large(),
-            sent: env.peers.sent,
-            counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
-            giving: self
-                .core
-                .executor
-                .running
-                .as_ref()
-                .and_then(|running| self.core.copies.given(running.locks())),
-            receiving: self.core.transfer.receiving(self.copy_rate.bytes_per_second()),
-        };
-        self.agreement.status(&self.core, &mut status);
-        status
     }
 }
 

@@ -5,8 +5,8 @@ use wire::ReplicaId;
 
 use super::environment::Environment;
 use super::order_stage::OrderStage;
-use crate::clock::{ClockFault, GroupClock};
-use crate::hooks::Hooks;
+use crate::clock::{ClockFault, GroupClock, apart};
+use crate::hooks::{Hooks, Rule};
 use crate::world::World;
 use crate::{evidence, limits};
 
@@ -41,7 +41,7 @@ impl Timekeeper {
     /// Whether this replica may say that the stamps of a leader are wrong: it was not stopped itself and its clock was
     /// right for a while, and f+1 clocks agree.
     pub(super) fn may_accuse(&self, leader: u8, now_us: u64, hooks: &impl Hooks) -> bool {
-        if hooks.accuses_in_doubt() {
+        if !hooks.keeps(Rule::AccusesWhenSure) {
             return true;
         }
         let doubt_us = limits::CLOCK_DOUBT.as_micros() as u64;
@@ -57,13 +57,17 @@ impl Timekeeper {
     /// The latest stamp that can be right now. Now is after the frames to be judged were read: this process may have
     /// been stopped before it read them, and their stamps would be ahead of any time that was taken earlier.
     pub(super) fn latest_stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
-        if env.hooks.trusts_any_clock() { u64::MAX } else { self.clock.latest_us(env.world.now_us()) }
+        if env.hooks.keeps(Rule::ComparesClocks) {
+            self.clock.latest_us(env.world.now_us())
+        } else {
+            u64::MAX
+        }
     }
 
     /// The stamp that this replica gives, if it leads.
     pub(super) fn stamp_us<W: World>(&self, env: &Environment<W>) -> u64 {
         let now_us = env.world.now_us();
-        if env.hooks.trusts_any_clock() {
+        if !env.hooks.keeps(Rule::ComparesClocks) {
             return self.clock.now_us(now_us);
         }
         self.clock.stamp_us(now_us)
@@ -142,10 +146,4 @@ impl Timekeeper {
         }
         false
     }
-}
-
-/// A difference between clocks, as text.
-pub(super) fn apart(ahead_us: i64) -> String {
-    let seconds = ahead_us.unsigned_abs() as f64 / 1e6;
-    format!("{seconds:.3} s {}", if ahead_us < 0 { "behind" } else { "ahead of" })
 }

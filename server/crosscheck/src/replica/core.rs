@@ -13,7 +13,7 @@ use super::own_clients::OwnClients;
 use super::scrubs::Scrubs;
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Executed, Runs};
 use crate::service::Service;
 use crate::state::CheckpointHead;
@@ -48,7 +48,9 @@ impl<S: Service, W: World> Core<S, W> {
     pub(super) fn on_executed(&mut self, executed: Executed) -> ExecutedBatch {
         let Executed { batch, origin, mut results, runs } = executed;
         let env = &mut self.env;
-        for (place, reply) in env.hooks.on_executed(batch, &mut results) {
+        let mut unvoted = Vec::new();
+        env.hooks.at(FaultPoint::Executed(batch, &mut results, &mut unvoted));
+        for (place, reply) in unvoted {
             self.clients.release(place, reply, None, env);
         }
         env.world.see(Observation::Executed { batch, results: &results });
@@ -60,12 +62,6 @@ impl<S: Service, W: World> Core<S, W> {
             env.peers.progress.executed = executed;
         }
         ExecutedBatch { batch, origin, results }
-    }
-
-    /// The replies to a batch leave without the word of other replicas.
-    pub(super) fn externalize(&mut self, executed: ExecutedBatch) {
-        let ExecutedBatch { batch, origin, results } = executed;
-        self.clients.externalize_unvoted::<S>(batch, origin, results, &mut self.env);
     }
 
     /// If this replica leads and a timer is due, orders a request that only passes time.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::Input;
 use super::disk_states::{DiskState, DiskStates, StateUse, Written};
 use super::environment::Environment;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::limits;
 use crate::packed_state::PackedState;
 use crate::settings::Durability;
@@ -52,7 +52,7 @@ impl DiskWriter {
         if !env.settings.durability.is_disk() {
             return false;
         }
-        if !env.hooks.writes_in_turn() {
+        if !env.hooks.keeps(Rule::WritesInTurn) {
             self.states.overlook_writing();
         }
         let Some(write) = self.states.begin(used, env.world.now_us()) else { return false };
@@ -140,7 +140,7 @@ impl DiskWriter {
 
     /// Begins to write the state that waits, unless another one is being written.
     fn write_next<W: World>(&mut self, env: &mut Environment<W>) {
-        if !env.hooks.writes_in_turn() {
+        if !env.hooks.keeps(Rule::WritesInTurn) {
             self.states.overlook_writing();
         }
         let Some((write, DiskState { index, state, .. })) = self.states.next(env.world.now_us()) else {

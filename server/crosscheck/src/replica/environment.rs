@@ -6,18 +6,21 @@ use std::collections::BTreeMap;
 use order::{FrameBody, FrameKind};
 use wire::ReplicaId;
 
-use super::Ended;
 use super::input::Input;
 use super::refusals::Refusals;
 use crate::admin::EvidenceRecord;
 use crate::archive::Archive;
-use crate::hooks::{self, Hooks};
+use crate::clock::apart;
+use crate::hooks::{self, FaultPoint, Hooks};
 use crate::mailbox::Mailbox;
 use crate::naming::Names;
 use crate::peers::Peers;
 use crate::settings::{OnDetection, Settings};
 use crate::world::{Lockstep, Observation, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, limits};
+
+/// How a replica ended.
+pub(crate) type Ended = Result<Stop, ServeError>;
 
 /// State that every stage of one replica uses.
 pub(super) struct Environment<W: World> {
@@ -115,7 +118,7 @@ impl<W: World> Environment<W> {
     }
 
     /// The replica ends after this round, with `outcome`, unless it already has another one.
-    pub(super) fn stop_with(&mut self, outcome: Result<Stop, ServeError>) {
+    pub(super) fn stop_with(&mut self, outcome: Ended) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
         }
@@ -134,7 +137,7 @@ impl<W: World> Environment<W> {
     pub(super) fn keep_evidence(&mut self, mut record: EvidenceRecord) {
         record.number = self.evidence.next_number();
         record.time_us = self.world.wall_us();
-        self.hooks.on_evidence(&mut record, self.settings.peers.len());
+        self.hooks.at(FaultPoint::Evidence(&mut record, self.settings.peers.len()));
         self.world.see(Observation::Evidence(&record));
         record.objects.iter_mut().for_each(|object| *object = self.names.put_into(object));
         self.evidence.keep(&record);
@@ -155,7 +158,7 @@ impl<W: World> Environment<W> {
     /// The leader's stamps are that far ahead of the latest time that this replica accepts, or behind the earliest. It
     /// `accuses` the leader's clock where f+1 clocks say so.
     pub(super) fn report_refused_stamps(&mut self, leader: u8, ahead_us: i64, accuses: bool) {
-        let apart = super::clocks::apart(ahead_us);
+        let apart = apart(ahead_us);
         if !accuses {
             let leader = ReplicaId(leader);
             let why = if ahead_us < 0 {

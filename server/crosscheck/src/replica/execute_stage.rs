@@ -7,7 +7,7 @@ use vote::{Failure, Place};
 use super::execution::{Execution, Stall, StallCheck};
 use super::solo::{Slice, WatchdogView};
 use crate::ascending::Ascending;
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, Hooks, Rule};
 use crate::job::{RunNotes, Runs};
 use crate::packed_state::PackedState;
 use crate::service::{Service, kind_in_words};
@@ -163,7 +163,7 @@ impl<S: Service> ExecuteStage<S> {
     /// Remembers for a while how a batch was run.
     pub(super) fn keep_runs(&mut self, batch: u64, runs: Runs, hooks: &hooks::Active) {
         self.runs.insert(batch, runs);
-        if self.runs.len() > limits::RUNS_KEPT && hooks.forgets_runs() {
+        if self.runs.len() > limits::RUNS_KEPT && hooks.keeps(Rule::ForgetsRuns) {
             self.runs.pop_first();
         }
     }

@@ -9,21 +9,20 @@ use execute::Speculation;
 use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
 use super::input::Input;
-use super::solo::{Slice, Solo};
+use super::solo::{Slice, Solo, WorkerLinks};
 use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;
 use crate::copying::CurrentCopy;
-use crate::hooks::{self, Hooks, ThreadRole};
+use crate::decoding::decode;
+use crate::hooks::{self, FaultPoint, Hooks, ThreadRole};
 use crate::job::{Job, UnstableBatches, Work};
 use crate::limits;
-use crate::mailbox::Mailbox;
 use crate::peers::probe::PeerProgress;
 use crate::reply::KeptReplies;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
 use crate::stepped_workers::{SteppedWorker, SteppedWorkers};
 use crate::worker::{self, Report};
-use crate::world::Lockstep;
 
 /// The workers of a service, and the batches that they run next.
 pub(super) struct Execution<S: Service> {
@@ -57,18 +56,6 @@ pub(super) struct Execution<S: Service> {
     /// Several workers that a simulation steps.
     stepped: Option<Arc<SteppedWorkers>>,
     hooks: hooks::Active,
-}
-
-/// The connections of the workers to the order thread.
-pub(super) struct WorkerLinks<'a> {
-    /// The mailbox for their reports.
-    pub mailbox: &'a Mailbox<Input>,
-    /// Whether the helper of a single worker runs in parallel with the order thread, or in its place.
-    pub lockstep: &'a Lockstep,
-    /// Hooks that may change what the workers do.
-    pub hooks: &'a hooks::Active,
-    /// Bytes of a piece of a checkpoint.
-    pub piece: usize,
 }
 
 /// The state of a worker at the watchdog's last check.
@@ -407,7 +394,7 @@ impl<S: Service> Execution<S> {
 
     /// One ordered request as a job, with the locks it will take.
     pub(super) fn decode(&self, request: &order::Request) -> (Work<S::Request>, Footprint) {
-        super::schedule_stage::decode(&*self.service, self.locks, request)
+        decode(&*self.service, self.locks, request)
     }
 
     /// The same for a request that was corrupted and was copied from its batch again: a fault that hit the first copy
@@ -470,8 +457,8 @@ impl<S: Service> Execution<S> {
         let is_behind = is_wrong || others.map_or(self.in_flight() > 0, |others| others.executed > executed);
         let limit_us = limit_us + others.map_or(0, PeerProgress::patience_us);
         let workers = 0..if stable == ended { self.schedule.workers() } else { 0 };
-        let requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
-        let requests = self.hooks.on_progress(requests);
+        let mut requests = workers.map(|worker| self.schedule.progress(worker).resolved).sum();
+        self.hooks.at(FaultPoint::Progress(&mut requests));
         let was_stopped = self.moved.was_stopped(now_us, limit_us);
         let stood_us = self.moved.looked(GroupProgress { executed, requests, is_behind }, now_us, limit_us);
         let hung =

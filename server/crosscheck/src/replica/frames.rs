@@ -7,7 +7,7 @@ use wire::ReplicaId;
 use super::Replica;
 use super::agree::PeerNews;
 use crate::admin::ReplicaPhase;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::service::Service;
 use crate::settings::Durability;
 use crate::world::World;
@@ -113,7 +113,8 @@ impl<S: Service, W: World> Replica<S, W> {
                     self.core.transfer.want_checkpoint(&self.core.env);
                 }
                 Output::CheckpointWanted { ordered: false } => {
-                    if self.core.env.settings.mode.has_common_state() && self.core.env.hooks.gives_unordered()
+                    if self.core.env.settings.mode.has_common_state()
+                        && self.core.env.hooks.keeps(Rule::GivesUnordered)
                     {
                         self.core.transfer.wants_unordered = true;
                     }

@@ -1,17 +1,14 @@
-//! What a replica does as time passes: heartbeats, the watchdog of the turns, checks of itself, and what is known of
-//! the group.
+//! What a replica does as time passes: heartbeats, the watchdog of the turns, and checks of itself.
 
 use std::sync::atomic::Ordering;
 
 use super::Replica;
-use super::agree::{Progress, Watched};
+use super::agree::Watched;
 use super::execution::StallCheck;
 use super::group::{LogEnd, OwnProgress};
-use super::tolerance::Tolerates;
-use super::waits;
 use crate::Stop;
 use crate::admin::ReplicaPhase;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::self_check::{CHECKS, Check};
 use crate::service::Service;
 use crate::settings::Mode;
@@ -122,34 +119,9 @@ impl<S: Service, W: World> Replica<S, W> {
         let limit_us = self.core.env.settings.watchdog.as_micros() as u64;
         let others =
             (self.core.env.settings.peers.len() > 1).then(|| self.core.group.others_progress(now_us));
-        let others = others.filter(|_| self.core.env.hooks.asks_others());
+        let others = others.filter(|_| self.core.env.hooks.keeps(Rule::AsksOthers));
         if let Some(why) = self.core.executor.stall(StallCheck { others, verified, now_us, limit_us }) {
             self.core.env.stop_with(Ok(Stop::Replace(why)));
-        }
-    }
-
-    /// What this replica waits for and cannot go on without, with the remedy.
-    pub(super) fn waits_for(&self) -> Option<String> {
-        let of_operator = self.agreement.waits_for_operator(&self.core);
-        let core = &self.core;
-        waits::waits_for(&core.order, (&core.group, of_operator), &core.transfer, &core.env)
-    }
-
-    /// How many further replicas may fail, as far as this replica knows.
-    pub(super) fn tolerates(&self, progress: &Progress) -> Tolerates {
-        let (env, leader) = (&self.core.env, progress.leader);
-        let replicas = env.settings.peers.len();
-        if !env.settings.mode.replicated || replicas < 2 {
-            return Tolerates { failures: 0, why: None, is_level: Some(true) };
-        }
-        let most = (replicas as u8 - 1).div_ceil(2);
-        match (&progress.tolerance, leader) {
-            (Some(found), _) => Tolerates::of(found, env.settings.me, most),
-            (None, None) => Tolerates::unknown("there is no leader"),
-            (None, leader) => match self.core.group.reported_tolerance(leader, env.world.now_us()) {
-                Some(reported) => Tolerates::of(reported, env.settings.me, most),
-                None => Tolerates::unknown("the leader is not heard"),
-            },
         }
     }
 }

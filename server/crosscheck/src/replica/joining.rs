@@ -6,10 +6,11 @@ use wire::ReplicaId;
 use super::Replica;
 use super::agree::NotProven;
 use super::disk_writer::KeptState;
-use super::execution::{Execution, WorkerLinks};
+use super::execution::Execution;
+use super::solo::WorkerLinks;
 use super::state_transfer::Arrived;
 use crate::admin::ReplicaPhase;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::Job;
 use crate::packed_state::PackedState;
 use crate::service::Service;
@@ -228,7 +229,7 @@ impl<S: Service, W: World> Replica<S, W> {
         ));
         self.core.clients.give_up_owed();
         // Nor do the positions come that these wait for.
-        self.core.env.hooks.skip_turns();
+        self.core.env.hooks.at(FaultPoint::TurnsSkipped);
         self.core.calls.skip_positions();
         self.agreement.retired();
         self.core.executor.retire(state, &self.core.env.lockstep);

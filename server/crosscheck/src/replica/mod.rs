@@ -7,6 +7,7 @@ mod clocks;
 mod copies;
 mod copy_rate;
 mod core;
+mod decoded;
 mod digests;
 mod disk_states;
 mod disk_writer;
@@ -21,14 +22,18 @@ mod housekeeping;
 mod in_order;
 mod input;
 mod joining;
+mod on_call;
+mod order_copy;
 mod order_stage;
 mod own_clients;
 mod pending;
 mod refusals;
+mod replica_sets;
 mod schedule_stage;
 mod scrubs;
 mod solo;
 mod state_transfer;
+mod status;
 pub mod stepped;
 mod ticks;
 mod tolerance;
@@ -45,7 +50,7 @@ use crate::admin::ReplicaPhase;
 use crate::clients;
 use crate::clock::GroupClock;
 use crate::counters::ClientCounters;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
 use crate::service::Service;
@@ -59,7 +64,8 @@ use clocks::Timekeeper;
 use copies::Copies;
 use copy_rate::CopyRate;
 use core::Core;
-pub(crate) use engine::Engine;
+pub(crate) use engine::{Engine, seed};
+pub(crate) use environment::Ended;
 use environment::Environment;
 use execute_stage::ExecuteStage;
 use group::Group;
@@ -74,6 +80,7 @@ use ticks::Ticks;
 use waits::Waits;
 
 /// One replica: the state of its order thread.
+// large: the order thread, where the stages, which are types of their own, meet
 pub(crate) struct Replica<S: Service, W: World = Os> {
     core: Core<S, W>,
     /// How it agrees with the others, chosen once.
@@ -84,14 +91,6 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     /// A buffer for the input of other threads, empty between rounds.
     inputs: Vec<Input>,
     next_tick_us: u64,
-}
-
-/// How a replica ended.
-pub(crate) type Ended = Result<Stop, ServeError>;
-
-/// Randomness for the stamps of the batches that this replica leads: an input of the order, never a decision.
-pub(crate) fn seed() -> u64 {
-    crate::world::wall_us().rotate_left(20) ^ u64::from(std::process::id())
 }
 
 impl<S: Service> Replica<S> {
@@ -186,7 +185,7 @@ impl<S: Service, W: World> Replica<S, W> {
             env,
         };
         Replica {
-            agreement: agree::of(&core.env.settings, incarnation),
+            agreement: agree::choice::of(&core.env.settings, incarnation),
             core,
             copy_rate: CopyRate::default(),
             waits: Waits::default(),
@@ -273,7 +272,7 @@ impl<S: Service, W: World> Replica<S, W> {
             && self.agreement.may_deliver()
         {
             let Some(delivered) = self.core.order.orderer.poll_delivery() else { return };
-            if !self.core.env.hooks.skips(&delivered, self.core.env.tally.executed) {
+            if self.core.env.hooks.at(FaultPoint::Delivered(&delivered, self.core.env.tally.executed)) {
                 self.agreement.plan(delivered, &mut self.core);
             }
         }

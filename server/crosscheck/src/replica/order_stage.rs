@@ -11,7 +11,7 @@ use super::in_order::ByConnection;
 use super::own_clients::OwnClients;
 use super::pending::{PendingReplies, Recipient};
 use crate::clients::Submission;
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::ordered::{self, Control};
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, Stop};
@@ -70,7 +70,7 @@ impl OrderStage {
         mut reads: Option<SortsReads<'_>>,
     ) -> Result<(), Corrupted> {
         while self.orderer.can_accept() {
-            let Submission { to, request, .. } = match self.to_order.pop_front() {
+            let Submission { to, mut request, .. } = match self.to_order.pop_front() {
                 Some(next) => next,
                 None => {
                     let Some(next) = self.next_waiting(hooks)? else { return Ok(()) };
@@ -81,10 +81,10 @@ impl OrderStage {
                     next
                 }
             };
-            if hooks.submits_twice() {
+            if !hooks.keeps(Rule::SubmitsOnce) {
                 let _ = self.submit(request.clone(), Recipient::NoClient);
             }
-            let request = hooks.on_submit(request);
+            hooks.at(FaultPoint::Submit(&mut request));
             if let Err(owner) = self.submit(request, Recipient::Client(to)) {
                 clients.drop_reply(owner);
             }

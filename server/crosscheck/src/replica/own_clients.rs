@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use mio::event::Event;
-use vote::{Failure, Place, Withheld};
+use vote::Place;
 
 use super::environment::Environment;
 use super::in_order::ByConnection;
@@ -16,12 +16,9 @@ use crate::ascending::Ascending;
 use crate::clients::thread::ThreadInput;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::counters::ClientCounters;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::mailbox::Mailbox;
-use crate::service::{Service, kind_in_words};
-use crate::settings::Mode;
 use crate::world::{Observation, World};
-use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 /// The client side.
 pub(crate) enum Frontend {
@@ -195,12 +192,12 @@ impl<W: World> OwnClients<W> {
     pub(super) fn release_to(
         &mut self,
         owed: PendingReply,
-        place: Place,
-        reply: Bytes,
+        mut place: Place,
+        mut reply: Bytes,
         digest: Option<u128>,
         env: &mut Environment<W>,
     ) {
-        let (place, reply) = env.hooks.on_release(place, reply);
+        env.hooks.at(FaultPoint::Release(&mut place, &mut reply));
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         self.externalize(owed, reply, digest);
     }
@@ -211,74 +208,9 @@ impl<W: World> OwnClients<W> {
         self.drop_reply(owed.owner);
     }
 
-    /// Without the letter X a reply leaves when its request has run; with the letter T only if both runs of it left the
-    /// same. A request that failed a check has no reply, or with T one that says so.
-    pub(super) fn externalize_unvoted<S: Service>(
-        &mut self,
-        batch: u64,
-        origin: u8,
-        results: Vec<vote::RequestResult>,
-        env: &mut Environment<W>,
-    ) {
-        for (number, result) in results.into_iter().enumerate() {
-            let place = Place::new(batch, number as u16);
-            let owed = if result.request_info.mine { self.owed_at(place) } else { PendingReply::NOTHING };
-            match result.failure {
-                None => {}
-                Some(Failure::Invalid) => {
-                    // No replica runs it, so all replicas have the same state without it.
-                    env.keep_evidence(evidence::void(Some(origin), place));
-                }
-                Some(failure) => {
-                    let kind = kind_in_words::<S>(result.request_info.kind);
-                    let outcome =
-                        if result.has_reply() { "answered with an error" } else { "reply withheld" };
-                    env.keep_evidence(evidence::unchecked(env.settings.me, place, &failure, kind, outcome));
-                    let Mode { replicated, guarded, .. } = env.settings.mode;
-                    if (replicated && guarded) || env.ends_on_detection() {
-                        // In a replica, the changes that the request should have made are unknown here: only peers have
-                        // a correct state.
-                        env.stop_with(Ok(Stop::Replace(ReplaceReason::RequestFailed { place, failure })));
-                    }
-                }
-            }
-            self.leave::<S>(place, owed, result, env);
-        }
-        self.forget_answered();
-    }
-
-    /// The reply of a result leaves, if this mode allows it and a client waits for it.
-    fn leave<S: Service>(
-        &mut self,
-        place: Place,
-        owed: PendingReply,
-        result: vote::RequestResult,
-        env: &mut Environment<W>,
-    ) {
-        let (Recipient::Client(_), true) = (owed.owner, env.settings.mode.twice) else {
-            return match result.reply {
-                Some(reply) => self.externalize(owed, reply, None),
-                None => self.drop_reply(owed.owner),
-            };
-        };
-        match (vote::twice_may_leave(&result), result.reply) {
-            (Ok(digest), Some(reply)) => self.release_to(owed, place, reply, Some(digest), env),
-            (Err(Withheld::Corrupt), _) => {
-                self.drop_reply(owed.owner);
-                env.tally.failed_checks += 1;
-                let kind = kind_in_words::<S>(result.request_info.kind);
-                env.keep_evidence(evidence::changed_after_runs(env.settings.me, place, kind));
-                if env.ends_on_detection() {
-                    env.replace(Corrupted::Reply);
-                }
-            }
-            _ => self.drop_reply(owed.owner),
-        }
-    }
-
     /// The end of the path: a reply goes to its connection, with the digest that was voted on or that its first run
     /// made.
-    fn externalize(
+    pub(super) fn externalize(
         &mut self,
         PendingReply { owner, request_checksum }: PendingReply,
         bytes: Bytes,

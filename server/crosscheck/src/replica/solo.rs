@@ -15,14 +15,27 @@ use parking_lot::Mutex;
 use schedule::{Lock, Step};
 use self_cell::self_cell;
 
-use super::execution::WorkerLinks;
-use crate::hooks::ThreadRole;
+use super::input::Input;
+use crate::hooks::{self, ThreadRole};
 use crate::limits;
+use crate::mailbox::Mailbox;
 use crate::peers::probe::PeerProgress;
 use crate::reply::Replies;
 use crate::service::Service;
 use crate::worker::{self, Context, Report, WorkerContext};
 use crate::world::Lockstep;
+
+/// The connections of the workers to the order thread.
+pub(super) struct WorkerLinks<'a> {
+    /// The mailbox for their reports.
+    pub mailbox: &'a Mailbox<Input>,
+    /// Whether the helper of a single worker runs in parallel with the order thread, or in its place.
+    pub lockstep: &'a Lockstep,
+    /// Hooks that may change what the workers do.
+    pub hooks: &'a hooks::Active,
+    /// Bytes of a piece of a checkpoint.
+    pub piece: usize,
+}
 
 /// A service as the owner of its locks.
 trait LockOwner: Send + Sync {

@@ -10,7 +10,7 @@ use super::disk_writer::DiskWriter;
 use super::environment::Environment;
 use super::order_stage::OrderStage;
 use crate::admin::CopyProgress;
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::ordered::Control;
 use crate::packed_state::{self, PackedState};
 use crate::settings::Durability;
@@ -369,8 +369,9 @@ impl StateTransfer {
         let now_us = env.world.now_us();
         if let Some(answer) = self.donor.on_message(from, &message, alone, now_us) {
             let answer = match answer {
-                Message::Piece { copy, piece, bytes } => {
-                    Message::Piece { copy, piece, bytes: env.hooks.on_piece(bytes) }
+                Message::Piece { copy, piece, mut bytes } => {
+                    env.hooks.at(FaultPoint::Piece(&mut bytes));
+                    Message::Piece { copy, piece, bytes }
                 }
                 answer => answer,
             };
@@ -384,7 +385,7 @@ impl StateTransfer {
             }
             return;
         };
-        if env.hooks.takes_from_one() && self.trusted.is_none() {
+        if !env.hooks.keeps(Rule::NeedsTwoOffers) && self.trusted.is_none() {
             self.trusted = Some(from);
             receiver.trust(from);
         }
@@ -486,7 +487,7 @@ impl StateTransfer {
     pub(super) fn awaited(&self) -> Option<(u64, u16)> {
         let receiver = self.receiver.as_ref();
         let receiver = receiver.filter(|receiver| receiver.wanted() > 0 && !receiver.is_agreed())?;
-        Some((receiver.wanted(), super::waits::bits(receiver.named())))
+        Some((receiver.wanted(), super::replica_sets::bits(receiver.named())))
     }
 
     /// With its log on disk, the leader orders a checkpoint from time to time, so that logs stay short. Then entries
@@ -571,8 +572,8 @@ fn send_all<W: World>(messages: Vec<(u8, Message)>, env: &mut Environment<W>) {
 /// Log entries after which a checkpoint is written to the disk.
 fn entries_per_snapshot<W: World>(env: &Environment<W>) -> u64 {
     let injected = match &env.settings.durability {
-        Durability::Disk(directory) => <hooks::Active as Hooks>::entries_per_snapshot(directory),
+        Durability::Disk(directory) => <hooks::Active as Hooks>::slow_disk(directory),
         Durability::Memory => None,
     };
-    injected.unwrap_or_else(|| env.world.entries_per_snapshot())
+    injected.map_or_else(|| env.world.entries_per_snapshot(), |slow| slow.entries_per_snapshot)
 }

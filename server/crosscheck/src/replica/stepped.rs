@@ -20,7 +20,7 @@ use crate::admin::{AdminCommand, Status};
 use crate::admin_server::Call;
 pub use crate::clients::ReplyTo;
 use crate::clients::thread::ThreadInput;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::mailbox::Mailbox;
 pub use crate::peers::Net;
 pub use crate::peers::probe::PeerProgress;
@@ -190,7 +190,7 @@ impl<S: Service, W: World> Stepped<S, W> {
             return false;
         }
         let others = Some(others());
-        let others = others.filter(|_| self.replica.core.env.hooks.asks_others());
+        let others = others.filter(|_| self.replica.core.env.hooks.keeps(Rule::AsksOthers));
         self.watchdog.judge(others, self.executed_before) == Judged::Hangs
     }
 

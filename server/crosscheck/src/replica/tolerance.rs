@@ -4,7 +4,7 @@
 use order::Tolerance;
 use verify::Layout;
 
-use super::waits::are;
+use super::replica_sets::are;
 use crate::limits;
 
 /// What a leader told last.

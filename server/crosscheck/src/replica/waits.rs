@@ -9,10 +9,11 @@ use wire::ReplicaId;
 use super::environment::Environment;
 use super::group::{Group, LogEnd};
 use super::order_stage::OrderStage;
+use super::replica_sets::{are, bits, has, names};
 use super::state_transfer::StateTransfer;
 use crate::admin::AdminCommand;
 use crate::admin_server::Call;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, Rule};
 use crate::world::World;
 use crate::{admin, limits};
 
@@ -256,31 +257,6 @@ impl View<'_> {
     }
 }
 
-/// The replicas of a bit set, as text.
-pub(super) fn names(replicas: u16) -> String {
-    let numbers: Vec<String> =
-        (0..16).filter(|slot| replicas >> slot & 1 == 1).map(|slot| ReplicaId(slot).to_string()).collect();
-    match &numbers[..] {
-        [] => "no replica".to_owned(),
-        [one] => format!("replica {one}"),
-        [firsts @ .., last] => format!("replicas {} and {last}", firsts.join(", ")),
-    }
-}
-
-/// The same, as the beginning of a sentence about them.
-pub(super) fn are(replicas: u16) -> String {
-    format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "is" } else { "are" })
-}
-
-fn has(replicas: u16) -> String {
-    format!("{} {}", names(replicas), if replicas.count_ones() == 1 { "has" } else { "have" })
-}
-
-/// A bit per replica.
-pub(super) fn bits(replicas: impl Iterator<Item = u8>) -> u16 {
-    replicas.fold(0, |bits, replica| bits | 1 << replica)
-}
-
 /// The condition that this replica waits for, and the remedy; `of_operator` is what a verified group waits for.
 pub(super) fn waits_for<W: World>(
     order: &OrderStage,
@@ -312,7 +288,7 @@ fn of_order<W: World>(
         engine_status: &order.orderer.engine_status(),
         log_ends: &group.log_ends(),
         state: transfer.awaited(),
-        advises_first: env.hooks.advises_first(),
+        advises_first: !env.hooks.keeps(Rule::AdvisesMost),
     };
     view.waits_for()
 }

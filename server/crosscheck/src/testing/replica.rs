@@ -11,10 +11,9 @@ use vote::{Content, Packed};
 use super::{Runs, START_US, handle};
 use crate::Cx;
 use crate::job::{Job, Work};
-use crate::naming::Words;
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
-use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declared};
+use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declared, words_of};
 
 /// A service of one replica, which executes one request after the other.
 pub struct Replica<S: Service> {
@@ -134,7 +133,7 @@ impl<S: Service> Replica<S> {
         let mut overwritten = Overwritten::default();
         self.with_turn(region_id, |mut turn| {
             turn.take_all();
-            overwritten = overwrite(&mut turn, &service.locks(), &objects, &Words::of::<S>());
+            overwritten = overwrite(&mut turn, &service.locks(), &objects, &words_of::<S>());
             turn.finish(Outcome::Done);
         });
         overwritten.into_notes()

@@ -13,7 +13,7 @@ use vote::{Failure, Pairs, RequestInfo, RequestResult, RunDigests};
 
 use super::{Context, Report, core};
 use crate::copying::CopySeal;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks, Rule, TurnPoint};
 use crate::job::{Job, ResultSlot, RunNotes, Work};
 use crate::naming::Named;
 use crate::reply::Replies;
@@ -71,8 +71,7 @@ impl<S: Service> Context<S> {
             End::Retry(_) => return outcome,
             End::Done(touched) => {
                 self.keep(turn, slot.as_ref(), kept);
-                self.hooks.on_reply(turn, &mut replies.current);
-                let wrong_bits = self.hooks.wrong_digest_bits(turn);
+                let wrong_bits = self.strike(turn, &mut replies.current);
                 let started = self.started(turn, slot.as_ref());
                 self.leave_ran(slot, ran, |request_info| {
                     let request_info = RequestInfo { kind, ..request_info };
@@ -139,6 +138,14 @@ impl<S: Service> Context<S> {
         if is_compared { execute::started(turn, Job::bytes) } else { 0 }
     }
 
+    /// A reply was rendered, where a fault may hit it. Returns the bits of the result's digest that a fault inverts.
+    fn strike(&self, turn: &mut Turn<'_, Job<S::Request>>, reply: &mut [u8]) -> u128 {
+        self.hooks.at_turn(turn, TurnPoint::Reply(reply));
+        let mut wrong_bits = 0;
+        self.hooks.at_turn(turn, TurnPoint::Digest(&mut wrong_bits));
+        wrong_bits
+    }
+
     /// The result of a request: digested for the vote, or with the digests of its two runs, or only the part that is
     /// needed where nothing is compared.
     fn result(
@@ -172,7 +179,9 @@ impl<S: Service> Context<S> {
     fn run(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], reply: &mut Vec<u8>) -> Ran {
         let seal_hook = self.copy_seal();
         let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
-        let wrong_runs = Cell::new(self.hooks.runs(turn));
+        let mut wrong_runs = None;
+        self.hooks.at_turn(turn, TurnPoint::Runs(&mut wrong_runs));
+        let wrong_runs = Cell::new(wrong_runs);
         let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
             // Once, where no fault is injected.
             (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
@@ -211,7 +220,11 @@ impl<S: Service> Context<S> {
 
     /// What happens between a handler and the end of its turn.
     fn copy_seal(&self) -> CopySeal<'_, impl execute::SealHook + '_> {
-        CopySeal { hook: self.hooks.seal_hook(), copy: &self.copy, hooks: &self.hooks }
+        CopySeal {
+            hook: self.hooks.seal_hook(),
+            copy: &self.copy,
+            names_changes: self.hooks.keeps(Rule::NamesChanges),
+        }
     }
 
     /// What this mode protects objects with.
@@ -228,8 +241,8 @@ impl<S: Service> Context<S> {
 
     /// In verified mode: a request has ended, and can be rolled back.
     fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
-        let Some(kept) = kept else { return };
-        let kept = self.hooks.on_kept(slot.map(ResultSlot::place), kept);
+        let Some(mut kept) = kept else { return };
+        self.hooks.at(FaultPoint::Kept(slot.map(ResultSlot::place), &mut kept));
         match slot {
             Some(slot) => slot.batch.keep(Some(slot.request), kept),
             None => match self.unstable.find(turn.entry_index()) {

@@ -8,6 +8,7 @@
 
 mod alone;
 mod barrier;
+pub(super) mod choice;
 mod verified;
 mod voted;
 
@@ -27,7 +28,6 @@ use crate::admin_server::Call;
 use crate::copying::is_of_changes;
 use crate::packed_state::PackedState;
 use crate::service::Service;
-use crate::settings::Settings;
 use crate::state::{Base, CheckpointHead, StateProof};
 use crate::transfer::Message;
 use crate::worker::Report;
@@ -180,16 +180,6 @@ pub(super) trait Agreement<S: Service, W: World>: Send {
     /// Packs the state as it is, for a replica without which nothing can be ordered.
     fn pack_unordered(&mut self, core: &mut Core<S, W>) {
         core.pack_unordered();
-    }
-}
-
-/// The agreement of a replica with these settings; `incarnation` distinguishes this process from all others.
-pub(super) fn of<S: Service, W: World>(settings: &Settings, incarnation: u64) -> Box<dyn Agreement<S, W>> {
-    let mode = settings.mode;
-    match (mode.verified, mode.crosschecked) {
-        (true, _) => Box::new(verified::Verified::new(settings, incarnation)),
-        (false, true) => Box::new(voted::Voted::default()),
-        (false, false) => Box::new(alone::Alone::default()),
     }
 }
 

@@ -13,7 +13,7 @@ use wire::ReplicaId;
 
 use super::{Agreement, PeerNews, Progress, Watched, on_state_report};
 use crate::admin::Status;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks, Rule};
 use crate::ordered::Control;
 use crate::replica::core::{Core, ExecutedBatch};
 use crate::replica::environment::Environment;
@@ -65,7 +65,7 @@ impl Voted {
     fn send<W: World>(&self, to: To, message: &Message, is_alone: bool, env: &mut Environment<W>) {
         let mut body = Vec::new();
         message.encode(&mut body);
-        if !env.hooks.on_vote_message(message, &mut body) {
+        if !env.hooks.at(FaultPoint::VoteMessage(message, &mut body)) {
             return;
         }
         let kind = match message {
@@ -159,7 +159,7 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
 
     /// Receives a CHECK, a REPAIR, or another message between voters.
     fn on_message(&mut self, from: u8, kind: FrameKind, body: &Bytes, core: &mut Core<S, W>) {
-        if kind == FrameKind::Verify || !core.env.hooks.receives_votes() {
+        if kind == FrameKind::Verify || !core.env.hooks.keeps(Rule::ReceivesVotes) {
             return;
         }
         match Message::decode(body) {
@@ -316,10 +316,10 @@ impl Voted {
                 self.held.remove(&place);
                 core.clients.give_up_reply(place);
             }
-            Command::ProposeRecover(_) if !env.hooks.proposes_repairs() => {}
+            Command::ProposeRecover(_) if !env.hooks.keeps(Rule::ProposesRepairs) => {}
             Command::ProposeRecover(recover) => core.order.submit_control(&Control::Recover(recover)),
-            Command::Install { turn, objects } => {
-                let objects = env.hooks.on_install(objects);
+            Command::Install { turn, mut objects } => {
+                env.hooks.at(FaultPoint::Install(&mut objects));
                 self.repairs.install(turn, objects, env);
             }
             Command::RecheckObjects { place, objects } => {

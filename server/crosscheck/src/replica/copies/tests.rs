@@ -92,7 +92,7 @@ impl Node {
         }
         shelf.seal(region_id);
         if self.current.is_active() {
-            self.current.on_sealed(&crate::hooks::Active::default());
+            self.current.on_sealed(true);
         }
         request::abandon();
     }

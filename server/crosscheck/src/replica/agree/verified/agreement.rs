@@ -87,6 +87,8 @@ impl<S: Service, W: World> Agreement<S, W> for Verified {
     }
 
     fn tick(&mut self, core: &mut Core<S, W>) {
+        // A state that was proven and on which this replica did not begin: the engine wanted a later one.
+        self.proven = None;
         core.order_due_timer();
         self.on(core).tick_verify();
     }

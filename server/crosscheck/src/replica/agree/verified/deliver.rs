@@ -8,15 +8,15 @@ use schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
 use vote::Place;
 
 use super::{Speculator, UnstableBatch};
-use crate::hooks::Hooks;
+use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::job::{InFlight, Job, ResultSlot, Work};
 use crate::limits;
 use crate::ordered::Control;
 use crate::replica::copies::{self, Copies};
+use crate::replica::decoded::{Decoded, decode_delivered};
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::OrderStage;
-use crate::replica::schedule_stage::{Decoded, decode_delivered};
 use crate::replica::state_transfer::StateTransfer;
 use crate::service::Service;
 use crate::state;
@@ -58,13 +58,14 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             return self.core.env.replace(crate::Corrupted::Schedule);
         }
         execution.next_batch += 1;
-        self.core.env.hooks.on_batch(number);
+        self.core.env.hooks.at(FaultPoint::Batch(number));
         self.core.group.on_delivered(index, number);
         let newest =
             (index == self.core.order.orderer.engine_status().last_index).then_some(last.batch.time_us);
         let (time_us, seed, drain) = (last.batch.time_us, last.batch.seed, last.batch.drain);
         // What is run again fits the version that the others have agreed on, in whatever order it ran there.
-        let sequential = self.core.env.hooks.runs_sequentially(last.sequential || stage.is_compared());
+        let mut sequential = last.sequential || stage.is_compared();
+        self.core.env.hooks.at(FaultPoint::Sequential(&mut sequential));
         let len = parts.iter().map(|part| part.batch.len()).sum();
         let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
         if let Some(speculation) = &mut stage.speculation {
@@ -89,7 +90,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             // Every part was a repeat. The number counts all the same.
             collected.push(Job::nothing(), Footprint::new());
         }
-        let plan = self.core.env.hooks.on_plan(plan(&mut stage.mixer, &collected.keys, sequential));
+        let plan = plan(&mut stage.mixer, &collected.keys, sequential, &self.core.env.hooks);
         self.core.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
         let Collected { requests, tags, is_long, .. } = collected;
@@ -157,10 +158,10 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
                 Work::Service(request) => execution.service.keys(request, &footprint, &mut keys),
                 _ => keys.of_footprint(&footprint),
             }
-            if env.hooks.overlooks(place) {
+            if !env.hooks.at(FaultPoint::Keys(place)) {
                 keys.clear();
             }
-            let has_stream = request.stream != 0 && env.hooks.keeps_streams();
+            let has_stream = request.stream != 0 && env.hooks.keeps(Rule::KeepsStreams);
             let stream = has_stream.then(|| of_origin(part.batch.origin, request.stream));
             self.keys.push((keys, stream));
             let result = ResultSlot {
@@ -217,8 +218,15 @@ fn of_origin(origin: u8, stream: u32) -> u32 {
     u32::from(origin) << 28 | (stream & 0x0fff_ffff)
 }
 
-fn plan(mixer: &mut Mixer, keys: &[(Keys, Option<u32>)], sequential: bool) -> ParallelBatches {
+fn plan(
+    mixer: &mut Mixer,
+    keys: &[(Keys, Option<u32>)],
+    sequential: bool,
+    hooks: &hooks::Active,
+) -> ParallelBatches {
     let mixed: Vec<Mixed<'_>> = keys.iter().map(|(keys, stream)| Mixed { keys, stream: *stream }).collect();
     let plan = mixer.mix(&mixed);
-    if sequential { plan.sequential() } else { plan }
+    let mut plan = if sequential { plan.sequential() } else { plan };
+    hooks.at(FaultPoint::Plan(&mut plan));
+    plan
 }

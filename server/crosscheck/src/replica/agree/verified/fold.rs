@@ -1,17 +1,15 @@
 //! The end of a batch: its effects and outputs become a token, which the verifiers get.
 
-use std::collections::VecDeque;
-
 use execute::{KeptRequest, Speculation};
 use object::{Kept, RegionId};
 use schedule::EntryEnd;
 use verify::{ExecutorEvent, Version};
 use vote::{Failure, RequestResult};
 
-use super::{Speculator, UnstableBatch, Verified};
+use super::{Speculator, Verified, unstable};
 use crate::Corrupted;
 use crate::boundary::{self, OwnedRegions};
-use crate::hooks::{self, Hooks};
+use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::service::Service;
 use crate::state::{self, StateProof};
 use crate::world::{Observation, World};
@@ -27,12 +25,6 @@ pub(super) fn begin<S: Service>(
 ) -> Result<Speculation, String> {
     let mut regions = OwnedRegions(service.locks_mut());
     boundary::speculation_of(regions.0.len() as RegionId, &mut regions, batch, proof)
-}
-
-/// The batch with this number. A replica that lags has thousands of them.
-pub(super) fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
-    let at = batches.binary_search_by_key(&number, |one| one.number).ok()?;
-    batches.get_mut(at)
 }
 
 impl Verified {
@@ -86,7 +78,9 @@ impl Verified {
             kept.push(KeptRequest { answer, ..one });
         }
         let order = if cfg!(feature = "inject") { order_of(&kept[started_len..]) } else { Vec::new() };
-        kept.iter_mut().for_each(|one| one.stamp = hooks.undo_stamp(one.stamp));
+        for one in &mut kept {
+            hooks.at(FaultPoint::UndoStamp(&mut one.stamp));
+        }
         let token = speculation.fold(kept, state::context(&batch.order, ended.schedule));
         let version = Version { number: ended.index, token };
         batch.version = Some(version);
@@ -128,7 +122,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 Some(Folding::Folded { version, before, .. }) => {
                     let view = self.stage.view;
                     self.on_executor_event(ExecutorEvent::Executed { view, version, parent: before.token });
-                    if !self.core.env.hooks.waits_for_verifiers() {
+                    if !self.core.env.hooks.keeps(Rule::WaitsForVerifiers) {
                         self.on_stable(version);
                     }
                 }

@@ -10,7 +10,8 @@ use super::{Speculator, Verified, layout};
 use crate::limits;
 use crate::replica::environment::Environment;
 use crate::replica::group::{Group, OtherVerifier};
-use crate::replica::waits::{Wait, are, bits, names};
+use crate::replica::replica_sets::{are, bits, names};
+use crate::replica::waits::Wait;
 use crate::service::Service;
 use crate::world::World;
 

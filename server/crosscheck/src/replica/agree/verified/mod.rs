@@ -10,13 +10,19 @@
 mod agreement;
 mod checkpoint;
 mod deliver;
+mod difference;
 mod differences;
 mod fold;
+mod local_reads;
 mod memories;
 mod operator;
+mod other_health;
 mod outcome;
 mod reads;
 mod repair;
+mod repairing;
+mod self_doubt;
+mod taking;
 mod undecided;
 mod unserved;
 mod whole_state;
@@ -35,16 +41,16 @@ use verify::{
 };
 use vote::{Packed, RequestResult};
 
-use differences::Difference;
-use reads::LocalReads;
-use repair::Repairing;
-use undecided::SelfDoubt;
+use difference::Difference;
+use local_reads::LocalReads;
+use other_health::OtherHealth;
+use repairing::Repairing;
+use self_doubt::SelfDoubt;
+use taking::{RecordedVersions, TakenStates, TakingState};
 use unserved::Unserved;
-use whole_state::{RecordedVersions, TakenStates, TakingState};
-use yielding::OtherHealth;
 
 use crate::admin::VerificationStatus;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::job::InFlight;
 use crate::limits;
 use crate::ordered::Control;
@@ -183,8 +189,29 @@ pub(super) fn layout(settings: &Settings) -> Layout {
     }
 }
 
+/// Whether the group has two executors.
+fn are_two(settings: &Settings) -> bool {
+    settings.executors() == 2
+}
+
+/// Whether a replica of this group takes a state in place. Of two replicas without a third verifier, none does.
+fn takes_states(settings: &Settings) -> bool {
+    !settings.is_pair()
+}
+
+/// The other one of two replicas.
+fn other_than(me: u8) -> u8 {
+    1 - me.min(1)
+}
+
 /// The token of the state before the first batch: services start alike.
 const GENESIS: verify::StateToken = verify::StateToken(0);
+
+/// The batch with this number. A replica that lags has thousands of them.
+fn unstable(batches: &mut VecDeque<UnstableBatch>, number: u64) -> Option<&mut UnstableBatch> {
+    let at = batches.binary_search_by_key(&number, |one| one.number).ok()?;
+    batches.get_mut(at)
+}
 
 impl Verified {
     /// The stage of a replica that has not found its group yet. `incarnation` distinguishes this process from all
@@ -424,7 +451,7 @@ impl Verified {
             } else if let Some((body, messages)) = self.outgoing.get_mut(usize::from(slot)) {
                 let from = body.len();
                 message.encode(body);
-                env.hooks.on_verify_message(message, &mut body[from..]);
+                env.hooks.at(FaultPoint::VerifyMessage(message, &mut body[from..]));
                 *messages += 1;
                 if *messages == verify::limits::MESSAGES_PER_BODY {
                     env.send(slot, FrameKind::Verify, body, false);
@@ -461,6 +488,7 @@ impl Verified {
 }
 
 /// The agreement with the stages of its replica that it acts on.
+// large: where the decisions of both machines are performed on all that they act on
 pub(super) struct Speculator<'r, S: Service, W: World> {
     stage: &'r mut Verified,
     core: &'r mut Core<S, W>,

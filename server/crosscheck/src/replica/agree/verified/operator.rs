@@ -5,11 +5,12 @@ use verify::limits::IDENTITY_VIEWS;
 use verify::{Layout, Lineup, TokenRecord, VerifierEvent, Version};
 use wire::ReplicaId;
 
-use super::{Speculator, Verified, layout};
+use super::{Speculator, Verified, layout, other_than};
 use crate::admin::{AdminCommand, Decided};
 use crate::admin_server::Call;
 use crate::replica::environment::Environment;
 use crate::replica::group::Group;
+use crate::replica::replica_sets::bits;
 use crate::replica::waits::Wait;
 use crate::service::Service;
 use crate::world::World;
@@ -88,7 +89,7 @@ impl Verified {
 
     /// The verifier of this process has lost its memory, or never had one.
     fn waits_for_memory<W: World>(&self, env: &Environment<W>) -> Option<Wait> {
-        let connected = crate::replica::waits::bits(env.peers.connected());
+        let connected = bits(env.peers.connected());
         let all = (1u16 << env.settings.peers.len()) - 1;
         let missing = all & !connected & !(1 << env.settings.me);
         let begin = "if all of them have lost it for ever, `crosscheck group begin` begins an empty group";
@@ -110,11 +111,6 @@ impl Verified {
 /// Whether, in a view like this, this one of two replicas releases replies without the other one.
 fn goes_on_alone(lineup: &Lineup, replica: u8) -> bool {
     lineup.primary == replica && !lineup.executors.contains(other_than(replica))
-}
-
-/// The other one of two replicas.
-pub(super) fn other_than(me: u8) -> u8 {
-    1 - me.min(1)
 }
 
 /// For an operator, when the primary of two replicas may not go on alone.

@@ -7,11 +7,10 @@ use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, Verif
 use vote::{Place, Withheld};
 use wire::ReplicaId;
 
-use super::repair::Repairing;
-use super::undecided::are_two;
-use super::{RollingBack, Speculator, UnstableBatch};
+use super::repairing::Repairing;
+use super::{RollingBack, Speculator, UnstableBatch, are_two};
 use crate::boundary::BoundaryDone;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks, Rule};
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
 use crate::state::StateProof;
@@ -88,12 +87,14 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         match command {
             ExecutorCommand::Send { to, message } => {
                 self.stage.send_of_executor(to, &message, &mut self.core.env);
-                if let VerifyMessage::Verify { view, version, parent, incarnation } = message
-                    && let Some(token) = self.core.env.hooks.second_token(version.token)
-                {
-                    let version = Version { token, ..version };
-                    let message = VerifyMessage::Verify { view, version, parent, incarnation };
-                    self.stage.send_of_executor(to, &message, &mut self.core.env);
+                if let VerifyMessage::Verify { view, version, parent, incarnation } = message {
+                    let mut second = None;
+                    self.core.env.hooks.at(FaultPoint::Token(version.token, &mut second));
+                    if let Some(token) = second {
+                        let version = Version { token, ..version };
+                        let message = VerifyMessage::Verify { view, version, parent, incarnation };
+                        self.stage.send_of_executor(to, &message, &mut self.core.env);
+                    }
                 }
             }
             ExecutorCommand::Stable(version) => self.on_stable(version),
@@ -326,7 +327,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if self.core.executor.running.is_some() {
             let order = stage.unstable.back().map_or(&stage.stable_order, |batch| &batch.order).clone();
             let batch = stage.newest();
-            let order = if self.core.env.hooks.rewinds_sessions() {
+            let order = if self.core.env.hooks.keeps(Rule::RewindsSessions) {
                 order
             } else {
                 order::State { index: order.index, ..self.core.order.orderer.export_state() }

@@ -12,47 +12,14 @@
 use execute::Speculation;
 use object::{ObjectId, RegionId};
 
-use super::repair::{ObjectRepair, RepairStep, Repairing};
-use super::yielding::turns_to_yield;
-use super::{RollingBack, Speculator, Verified};
+use super::other_health::turns_to_yield;
+use super::repair::ObjectRepair;
+use super::repairing::{RepairStep, Repairing};
+use super::{RollingBack, Speculator, Verified, are_two};
 use crate::boundary::BoundaryWork;
 use crate::service::Service;
-use crate::settings::Settings;
 use crate::world::World;
 use crate::{evidence, limits};
-
-/// What a replica does about states of two executors that differ.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SelfDoubt {
-    /// The oldest batch that ran one request at a time and is not stable, and since when.
-    waits: Option<(u64, u64)>,
-    /// The view and the batch for which this replica has checked itself.
-    checked: Option<(u64, u64)>,
-    /// Both lack the same right objects. Neither yields any more, until a batch is stable again.
-    both_are_wrong: bool,
-}
-
-impl SelfDoubt {
-    /// Both have found the same objects corrupted: a check would tell them nothing.
-    pub(super) fn note_both_wrong(&mut self, both_ask: bool) {
-        self.both_are_wrong |= both_ask;
-    }
-
-    /// Whether both lack the same right objects.
-    pub(super) fn both_are_wrong(&self) -> bool {
-        self.both_are_wrong
-    }
-
-    /// A batch has become stable.
-    pub(super) fn is_over(&mut self) {
-        self.both_are_wrong = false;
-    }
-}
-
-/// Whether the group has two executors.
-pub(super) fn are_two(settings: &Settings) -> bool {
-    settings.executors() == 2
-}
 
 impl Verified {
     /// The batch that both executors have to agree on and do not, if it has waited for too long.

@@ -11,77 +11,21 @@
 //! One of two without a third verifier cannot do that: no batch becomes stable without its token. It ends its process
 //! instead, which lets the other one go on alone, and joins it.
 
-use std::collections::VecDeque;
-
 use execute::Speculation;
 use order::{FrameKind, PrimaryView};
-use verify::{ExecutorEvent, Reason, VerifierEvent, Version};
+use verify::{ExecutorEvent, Reason, VerifierEvent};
 
-use super::{Speculator, Verified};
+use super::taking::{TakingState, TakingStep};
+use super::{Speculator, Verified, takes_states};
 use crate::boundary::InstallingState;
-use crate::checkpoint::CheckpointHead;
-use crate::hooks::Hooks;
+use crate::hooks::{FaultPoint, Hooks};
 use crate::packed_state::PackedState;
 use crate::replica::agree::NotProven;
 use crate::service::Service;
-use crate::settings::Settings;
 use crate::state::{Base, StateProof};
 use crate::transfer::Message;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, ServeError, Stop, limits, state};
-
-/// The state of the others, on its way to the place of this replica's.
-#[derive(Debug)]
-pub(super) struct TakingState {
-    step: TakingStep,
-    /// The own state is wrong. Else it is a former one, which this replica cannot go on from.
-    is_wrong: bool,
-    /// The view that has begun meanwhile.
-    view: Option<PrimaryView>,
-}
-
-#[derive(Debug)]
-enum TakingStep {
-    /// The others were not asked yet.
-    Wanted,
-    /// They were.
-    Asked,
-    /// It is there, and a boundary has the batches.
-    Arrived(PackedState),
-    /// A boundary puts it in place.
-    Installs(Box<CheckpointHead>),
-}
-
-/// States that were taken one after the other, and did not help.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TakenStates {
-    /// The batch of the last one.
-    batch: u64,
-    in_a_row: u32,
-}
-
-/// The last versions that verifiers have recorded while this replica has received a state, which may be of any of them:
-/// the group goes on meanwhile.
-#[derive(Debug, Default)]
-pub(super) struct RecordedVersions(VecDeque<Version>);
-
-impl RecordedVersions {
-    /// This one was recorded.
-    pub(super) fn add(&mut self, version: Version) {
-        if self.0.back() == Some(&version) {
-            return;
-        }
-        if self.0.len() >= limits::VERSIONS_REMEMBERED {
-            self.0.pop_front();
-        }
-        self.0.push_back(version);
-    }
-}
-
-/// Whether a replica of this group takes a state in place. Of two replicas without a third verifier, none does.
-pub(super) fn is_possible(settings: &Settings) -> bool {
-    !settings.is_pair()
-}
 
 impl Verified {
     /// The own state is of no use any more.
@@ -127,7 +71,7 @@ impl<'r, S: Service, W: World> Speculator<'r, S, W> {
 impl<S: Service, W: World> WholeState<'_, '_, S, W> {
     /// This replica lags too far, or cannot go back: it takes the whole state, in place if that is possible.
     pub(super) fn take(&mut self, otherwise: ReplaceReason) {
-        if !is_possible(&self.0.core.env.settings) || self.0.core.executor.running.is_none() {
+        if !takes_states(&self.0.core.env.settings) || self.0.core.executor.running.is_none() {
             return self.0.core.env.stop_with(Ok(Stop::Replace(otherwise)));
         }
         self.0.stage.give_up_state(!matches!(otherwise, ReplaceReason::TooFarBehind));
@@ -265,7 +209,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         stage.stable_parts = speculation.parts();
         stage.speculation = Some(*speculation);
         stage.past.taken.batch = stable.number;
-        self.0.core.env.hooks.skip_turns();
+        self.0.core.env.hooks.at(FaultPoint::TurnsSkipped);
         self.0.core.calls.skip_positions();
         self.0.core.env.tally.executed = stable.number;
         self.0.core.env.tally.repairs += u64::from(is_wrong);
@@ -282,11 +226,5 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         }
         self.0.on_executor_event(ExecutorEvent::Installed(stable));
         self.0.repair().answer_next();
-    }
-}
-
-impl TakingState {
-    fn is_asked(&self) -> bool {
-        matches!(self.step, TakingStep::Asked)
     }
 }

@@ -15,67 +15,14 @@
 use object::{ObjectId, RegionId};
 use order::FrameKind;
 
-use super::operator::other_than;
-use super::repair::{ObjectRepair, Repairing};
-use super::undecided::are_two;
-use super::{Verified, whole_state};
+use super::other_health::{OtherHealth, turns_to_yield};
+use super::repair::ObjectRepair;
+use super::repairing::Repairing;
+use super::{Verified, are_two, other_than, takes_states};
 use crate::service::Service;
 use crate::transfer::Message;
 use crate::world::World;
 use crate::{ReplaceReason, Stop, limits};
-
-/// What one of two replicas knows of the objects of the other one, and the other way round.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OtherHealth {
-    /// When the other one was last asked.
-    requested_us: Option<u64>,
-    /// When it was asked what it has answered: that all of its objects are right.
-    confirmed_us: Option<u64>,
-    /// The last question of the other one that was not answered, by its time there.
-    awaited: Option<u64>,
-    /// The question for which a boundary checks all objects.
-    checks: Option<u64>,
-    /// This replica is wrong after this batch, and yields once it may.
-    yields: Option<u64>,
-    /// An operator was informed that this is the last state, and that it has corrupted objects.
-    reported_last: bool,
-}
-
-impl OtherHealth {
-    /// A batch has become stable: the replicas agree.
-    pub(super) fn is_over(&mut self) {
-        self.yields = None;
-    }
-
-    /// A view begins: what boundaries were to do is forgotten.
-    pub(super) fn on_view(&mut self) {
-        self.checks = None;
-    }
-
-    /// The other one has answered a question that was asked here at this time.
-    fn note_answer(&mut self, requested_us: u64) {
-        if self.requested_us.is_some_and(|last_us| requested_us <= last_us) {
-            self.confirmed_us = self.confirmed_us.max(Some(requested_us));
-        }
-    }
-
-    /// All objects here were checked, and are `right` or not. The question that this answers, if it is one.
-    fn answer(&mut self, right: bool) -> Option<u64> {
-        let requested_us = self.checks.take().filter(|_| right)?;
-        self.awaited.take_if(|awaited_us| *awaited_us == requested_us);
-        Some(requested_us)
-    }
-
-    /// Objects were replaced by right ones: there may be no reason left to yield.
-    pub(super) fn note_replaced(&mut self) {
-        (self.reported_last, self.yields) = (false, None);
-    }
-}
-
-/// How many times as long as a backup a replica waits before it yields.
-pub(super) fn turns_to_yield(leads: bool) -> u32 {
-    if leads { limits::PRIMARY_YIELDS_LATER } else { 1 }
-}
 
 impl Verified {
     fn health(&mut self) -> &mut OtherHealth {
@@ -91,7 +38,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
             return;
         }
         self.stage.health().yields = None;
-        if whole_state::is_possible(&self.core.env.settings) {
+        if takes_states(&self.core.env.settings) {
             self.stage.give_up_state(true);
         } else {
             self.core.env.stop_with(Ok(Stop::Replace(ReplaceReason::Diverged { batch })));
@@ -236,27 +183,5 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
                 objects.len()
             ));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_counts_from_its_question() {
-        let mut asker = OtherHealth { requested_us: Some(900), ..OtherHealth::default() };
-        let mut other = OtherHealth { awaited: Some(500), checks: Some(500), ..OtherHealth::default() };
-        // It is asked again while it checks: what it finds is the answer to the first question.
-        other.awaited = Some(900);
-        asker.note_answer(other.answer(true).expect("an answer"));
-        assert_eq!((asker.confirmed_us, other.awaited, other.checks), (Some(500), Some(900), None));
-        // No question waits for the check of a region or of oneself.
-        assert_eq!(other.answer(true), None);
-        other.checks = Some(900);
-        assert_eq!((other.answer(false), other.awaited), (None, Some(900)), "it answers once all are right");
-        // What was not asked is no answer.
-        asker.note_answer(901);
-        assert_eq!(asker.confirmed_us, Some(500));
     }
 }

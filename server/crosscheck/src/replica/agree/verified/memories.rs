@@ -148,7 +148,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     pub(super) fn record_memory_losses(&mut self) {
         let are_too_few = self
             .stage
-            .memories(&mut self.core.group, &mut self.core.env)
+            .memories(&self.core.group, &self.core.env)
             .is_some_and(|memories| memories.are_too_few());
         let since_us = self.stage.losses.too_few_since.unwrap_or_else(|| self.core.env.world.now_us());
         self.stage.losses.too_few_since = are_too_few.then_some(since_us);

@@ -183,7 +183,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
             Err(why) => {
                 // It is asked for again a few times: what one replica has may be corrupted, and others have it.
                 let from =
-                    self.0.core.transfer.refuse(&mut self.0.core.order, &mut self.0.core.env, (None, true));
+                    self.0.core.transfer.refuse(&mut self.0.core.order, &self.0.core.env, (None, true));
                 self.0.core.env.world.see(Observation::StateRefused { from });
                 self.0
                     .core

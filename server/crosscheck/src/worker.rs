@@ -173,7 +173,6 @@ pub(crate) type WorkerContext<S> = Worker<Job<<S as Service>::Request>>;
 type ControlResult = Result<Pairs, Failure>;
 
 /// The data that a worker needs in addition to its share of the schedule.
-// large: all that a worker does with a request, each kind in a file of `worker/`
 pub(crate) struct Context<S: Service> {
     pub service: Arc<S>,
     pub me: u8,

@@ -215,9 +215,9 @@ mod tests {
         let many = limits::OWN_KEPT as u64 + 3;
         let own = kept(&(1..=many).map(|number| batch(number, 10)).collect::<Vec<_>>());
         assert_eq!(numbers(&own), (4..=many).collect::<Vec<_>>());
-        let large = limits::OWN_KEPT_BYTES / 4;
-        let own = kept(&(1..=9).map(|number| batch(number, large)).collect::<Vec<_>>());
-        assert_eq!(numbers(&own), [7, 8, 9]);
+        let large = limits::REQUEST_BYTES - 100;
+        let own = kept(&(1..=10).map(|number| batch(number, large)).collect::<Vec<_>>());
+        assert_eq!(numbers(&own), (3..=10).collect::<Vec<_>>(), "as many as may be in flight");
         // Handed over again: once, and as the latest.
         let own = kept(&[batch(1, 10), batch(2, 10), batch(1, 10)]);
         assert_eq!(numbers(&own), [2, 1]);

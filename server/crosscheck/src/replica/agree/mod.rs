@@ -3,8 +3,8 @@
 //! (`verified/`, Eve), or a replica answers by itself, after one or two runs of a request (`alone.rs`, SEI).
 //!
 //! The pipeline (`replica/mod.rs`) is the same for all: it hands each an ordered batch to schedule, what the workers
-//! report, and what the other replicas send. Decisions are values ([`vote::Command`], [`verify::Command`]), which each
-//! way performs in one function on the stages of its replica ([`Core`]).
+//! report, and what the other replicas send. Decisions are values (`vote::Command`, and `VerifierCommand` and
+//! `ExecutorCommand` of `verify`), which each way performs on the stages of its replica ([`Core`]).
 
 mod alone;
 mod barrier;

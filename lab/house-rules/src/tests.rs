@@ -229,13 +229,13 @@ fn names_in_documents() {
 
 #[test]
 fn circles_of_imports() {
-    let expect = |large: &[(&str, usize)], files: &[(&str, &str)], told: &[&str]| {
+    let expect = |large: &[(&str, usize)], files: &[(&str, &str)], expected: &[&str]| {
         let (mut tree, mut breaches) = (Workspace::default(), Vec::new());
         files.iter().for_each(|(path, text)| tree.add(path, text.as_bytes().to_vec()));
         circles_but(large, &tree, &mut breaches);
         let found: Vec<&str> = breaches.iter().map(|(_, _, what)| what.as_str()).collect();
-        assert_eq!(found.len(), told.len(), "{found:?}");
-        assert!(found.iter().zip(told).all(|(found, told)| found.contains(told)), "{found:?}");
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        assert!(found.iter().zip(expected).all(|(found, expected)| found.contains(expected)), "{found:?}");
     };
     let last = MAX_CIRCLE;
     // Files a0 to a6, each of which imports the next one, and the last one something.
@@ -258,10 +258,10 @@ fn circles_of_imports() {
         ));
         files
     };
-    let expect_ring = |large: &[(&str, usize)], lasts: &str, told: &[&str]| {
+    let expect_ring = |large: &[(&str, usize)], lasts: &str, expected: &[&str]| {
         let files = ring(lasts);
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        expect(large, &files, told);
+        expect(large, &files, expected);
     };
     let circle = "circle of 7 files";
     for lasts in [

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //! cargo bench -p memcached --bench counted --no-run
-//! valgrind --tool=callgrind --toggle-collect='*counted::requests*' target/release/deps/counted-* get 400 checked 2000
+//! valgrind --tool=callgrind --toggle-collect='*counted::run_all*' target/release/deps/counted-* get 400 checked 2000
 //! ```
 //!
 //! Arguments: `get` or `set`, the length of the values, `checked`, `kept` (checked, and kept beyond its end) or
 //! `plain`, and the number of requests. The instructions that are counted, divided by this number, are those of one.
 
+mod requests;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -16,34 +17,14 @@ use std::hint::black_box;
 
 use crosscheck::object::Kept;
 use memcached::Config;
-use memcached::command::{Command, Key, StoreMode, encode};
+use requests::{get, set};
 use support::Replica;
 
 /// Items in the cache.
 const ITEMS: usize = 2_000;
 
-fn key(number: usize) -> Key {
-    Key::new(format!("{number:0>100}").as_bytes()).expect("a valid key")
-}
-
-fn set(number: usize, value: usize) -> Vec<u8> {
-    encode(&Command::Store {
-        mode: StoreMode::Set,
-        key: key(number),
-        flags: 0,
-        expiry: 0,
-        unique: 0,
-        value: vec![b'v'; value].into(),
-        quiet: false,
-    })
-}
-
-fn get(number: usize) -> Vec<u8> {
-    encode(&Command::Get { keys: [key(number)].into(), with_unique: false, touch: None })
-}
-
 #[inline(never)]
-fn requests(replica: &mut Replica, requests: &[Vec<u8>]) {
+fn run_all(replica: &mut Replica, requests: &[Vec<u8>]) {
     for request in requests {
         black_box(replica.run(request));
         // One that is kept is kept until the next one has ended.
@@ -68,5 +49,5 @@ fn main() {
     let all: Vec<Vec<u8>> =
         numbers.map(|number| if what == "set" { set(number, value) } else { get(number) }).collect();
     (0..2).for_each(|_| all.iter().for_each(|request| drop(replica.run(request))));
-    requests(&mut replica, &all);
+    run_all(&mut replica, &all);
 }

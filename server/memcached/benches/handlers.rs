@@ -1,6 +1,7 @@
 //! The cost of one request from decoded command to sealed objects, with protection and without: no order, vote
 //! or socket.
 
+mod requests;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -8,38 +9,20 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use memcached::Config;
-use memcached::command::{Command, Key, StoreMode, encode};
+use requests::{get, set};
 use support::Replica;
 
-/// Items in the cache; with the paper's keys of 100 bytes and values of 400.
+/// Items in the cache.
 const ITEMS: usize = 20_000;
-
-fn key(number: usize) -> Key {
-    Key::new(format!("{number:0>100}").as_bytes()).expect("a valid key")
-}
-
-fn set(number: usize) -> Vec<u8> {
-    encode(&Command::Store {
-        mode: StoreMode::Set,
-        key: key(number),
-        flags: 0,
-        expiry: 0,
-        unique: 0,
-        value: vec![b'v'; 400].into(),
-        quiet: false,
-    })
-}
-
-fn get(number: usize) -> Vec<u8> {
-    encode(&Command::Get { keys: [key(number)].into(), with_unique: false, touch: None })
-}
+/// Bytes of a value, as in the paper.
+const VALUE: usize = 400;
 
 fn measure(criterion: &mut Criterion, name: &str, request: impl Fn(usize) -> Vec<u8>) {
     let requests: Vec<Vec<u8>> = (0..ITEMS).map(&request).collect();
     let mut group = criterion.benchmark_group(name);
     for (mode, protect) in [("unprotected", false), ("protected", true)] {
         let mut replica = Replica::new(Config::default());
-        (0..ITEMS).for_each(|number| drop(replica.run(&set(number))));
+        (0..ITEMS).for_each(|number| drop(replica.run(&set(number, VALUE))));
         replica.protect = protect;
         let mut next = 0;
         group.bench_function(mode, |bencher| {
@@ -59,7 +42,7 @@ fn measure(criterion: &mut Criterion, name: &str, request: impl Fn(usize) -> Vec
 
 fn handlers(criterion: &mut Criterion) {
     measure(criterion, "get", get);
-    measure(criterion, "set", set);
+    measure(criterion, "set", |number| set(number, VALUE));
 }
 
 criterion_group!(benches, handlers);

@@ -36,7 +36,7 @@ fn the_head_is_checked_with_its_owner_and_read_without_the_pieces() {
     for byte in [Pieces::HEAD, Pieces::HEAD + Pieces::PIECE, 9_999] {
         let mut tree = tree_of(10_000);
         flip(&mut tree, byte);
-        run(&mut tree, at(5, PROTECTED), head).expect("no piece is looked at");
+        run(&mut tree, at(5, PROTECTED), head).expect("no piece is checked");
         let (corrupted, blamed) =
             run(&mut tree, at(6, PROTECTED), |tree| tree.leaf(0).value().len()).unwrap_err();
         assert_eq!((corrupted.how, blamed), (How::Piece, vec![tree.reference(0).id()]), "byte {byte}");

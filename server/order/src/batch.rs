@@ -165,16 +165,11 @@ impl Batch {
     /// # Errors
     /// [`Malformed`] when a checksum does not match or a field is out of range; nothing of it may then be used.
     pub fn decode(encoded: &Encoded) -> Result<Self, Malformed> {
-        let batch = Self::decode_head(encoded)?;
-        if !batch.is_intact() {
-            return Err(Malformed("batch body does not match its checksum"));
-        }
-        batch.check_rows()?;
-        Ok(batch)
+        Self::decode_body(Self::decode_head(encoded)?, true)
     }
 
-    /// Reads a batch that is executed here and handed on to nobody: its head is verified, and that its requests fill
-    /// the body. Whoever uses a request compares it with its own checksum first; with a damaged table these are other
+    /// Reads a batch that is executed here and not passed on: its head is verified, and that its requests fill the
+    /// body. Each request is compared with its own checksum before it is used; with a damaged table these are other
     /// bytes, or another checksum. Only where one does not fit is the body summed ([`Batch::is_intact`]), to tell what
     /// changed here from what was ordered like this. No request's checksum covers its stream, so a body with streams is
     /// summed.
@@ -183,11 +178,16 @@ impl Batch {
     /// Those of [`Batch::decode`], without the body's checksum.
     pub(crate) fn decode_to_execute(encoded: &Encoded) -> Result<Self, Malformed> {
         let batch = Self::decode_head(encoded)?;
-        if batch.streams {
-            return Self::decode(encoded);
+        let is_summed = batch.streams;
+        Self::decode_body(batch, is_summed)
+    }
+
+    fn decode_body(self, is_summed: bool) -> Result<Self, Malformed> {
+        if is_summed && !self.is_intact() {
+            return Err(Malformed("batch body does not match its checksum"));
         }
-        batch.check_rows()?;
-        Ok(batch)
+        self.check_rows()?;
+        Ok(self)
     }
 
     /// Number of requests: at least one, unless the exactly-once rule has left none ([`crate::Delivered`]).

@@ -189,7 +189,7 @@ impl Batcher {
         let batch = self.in_flight.get(due).map_err(|_| CorruptPart::OwnBatch)?;
         let Some(InFlight { encoded, .. }) = batch else { return Err(CorruptPart::OwnBatch) };
         // One that was handed over before has been here for a while, and may have been lost because it is corrupt: then
-        // it would be refused for ever. One that was formed a moment ago is summed by whoever takes it: the leader, or
+        // it would be refused for ever. One that was formed a moment ago is summed by its receiver: the leader, or
         // the followers of this one (`check::check`), which then report its log entry to it. Where it stays here, its
         // requests are compared with their own checksums, next.
         let is_new = self.stays || due > self.handed;
@@ -601,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Whoever takes a batch sums it. One that comes back to be handed over again may have been refused for its sum.
+    /// The receiver of a batch sums it. One that comes back to be handed over again may have been refused for its sum.
     #[test]
     fn a_batch_is_summed_when_it_is_handed_over_again() {
         let mut own = waiting(2);

@@ -603,7 +603,7 @@ mod tests {
     }
 
     /// A body is not summed when it is delivered, since each request is compared with its own checksum a step later,
-    /// by whoever decodes it. So one that has changed is delivered, and says that it has; or its table does not fill
+    /// when it is decoded. So one that has changed is delivered, and says that it has; or its table does not fill
     /// it, and nothing is delivered.
     #[test]
     fn a_batch_that_changes_at_a_replica_alone_has_no_request_that_fits_its_checksum() {

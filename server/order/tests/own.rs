@@ -10,7 +10,7 @@ use crate::harness::Cluster;
 /// Bytes of each request; a head and the fields of an entry take about a fiftieth.
 const LEN: u64 = 4_000;
 
-/// Three replicas, the leader, and the follower whose requests are looked at.
+/// Three replicas, the leader, and the follower whose requests are followed.
 fn established(seed: u64, own_entries: OwnEntries) -> (Cluster, u8, u8) {
     let mut cluster = Cluster::new(3, seed);
     (0..3).for_each(|slot| _ = cluster.kill(slot));

@@ -5,7 +5,7 @@ use object::{ObjectId, Pair, RegionId};
 use smallvec::SmallVec;
 use wire::{Malformed, Put, Reader, SharedReader};
 
-use crate::digest::Answer;
+use crate::digest::{Answer, RepairHeader, repair_piece};
 use crate::event::{Failure, Pairs, Place};
 use crate::limits::*;
 
@@ -156,6 +156,22 @@ pub struct RepairPart {
     pub digest: u128,
     /// The bytes; `None` when this sender only votes.
     pub bytes: Option<Bytes>,
+}
+
+impl RepairPart {
+    /// The digest that fits these bytes, in answer to the RECOVER at `turn`.
+    pub(crate) fn digest_of(&self, turn: Place, bytes: &[u8]) -> u128 {
+        let header = RepairHeader {
+            batch: turn.batch,
+            request: turn.request,
+            region_id: self.region_id,
+            id: self.id.to_bits(),
+            piece: self.piece,
+            pieces: self.pieces,
+            present: self.present,
+        };
+        repair_piece(&header, bytes)
+    }
 }
 
 /// A count, size or value that no replica sends.

@@ -54,12 +54,12 @@ pub(super) struct LogEnd {
     pub(super) index: u64,
 }
 
-/// What another process that is here has told of its verifier.
+/// What another process that is here has reported of its verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OtherVerifier {
     /// From 0.
     pub(super) replica: u8,
-    /// The incarnation of its process that told it.
+    /// The incarnation of its process that reported it.
     pub(super) incarnation: u64,
     /// It has its memory.
     pub(super) verifies: bool,

@@ -95,7 +95,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.agreement.count_peers(&mut self.core);
     }
 
-    /// What the others are told of this replica's progress.
+    /// What this replica reports of its progress.
     pub(super) fn own_progress(&self) -> OwnProgress {
         let engine_status = self.core.order.orderer.engine_status();
         // One that takes another state votes on nothing before that.

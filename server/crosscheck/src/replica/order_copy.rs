@@ -75,7 +75,7 @@ impl<S: Service, W: World> Core<S, W> {
         }
     }
 
-    /// Once per tick: frees a copy that nobody finishes.
+    /// Once per tick: frees a copy that no leader finishes.
     pub(super) fn tend_copies(&mut self) {
         if let Some(execution) = &self.executor.running
             && let Some(session) = self.copies.free_abandoned(self.env.world.now_us(), &execution.copy)

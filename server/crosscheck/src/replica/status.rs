@@ -67,12 +67,7 @@ impl<S: Service, W: World> Replica<S, W> {
             large: env.large(),
             sent: env.peers.sent,
             counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
-            giving: self
-                .core
-                .executor
-                .running
-                .as_ref()
-                .and_then(|running| self.core.copies.given(running.locks())),
+            giving: execution.and_then(|execution| self.core.copies.given(execution.locks())),
             receiving: self.core.transfer.receiving(self.copy_rate.bytes_per_second()),
         };
         self.agreement.status(&self.core, &mut status);

@@ -8,7 +8,6 @@ use object::{ObjectId, RegionId};
 use super::{Recover, Scope};
 use crate::command::{Command, To};
 use crate::config::{Replica, Set};
-use crate::digest::{RepairHeader, repair_piece};
 use crate::event::{Content, Packed, Place};
 use crate::limits::*;
 use crate::message::{Ask, Message, RepairPart};
@@ -178,7 +177,7 @@ impl Installs {
         }
         let claim = Claim { present: part.present, pieces: part.pieces, digest: part.digest };
         if let Some(bytes) = &part.bytes
-            && digest_of(turn, &part, bytes) != part.digest
+            && part.digest_of(turn, bytes) != part.digest
         {
             // Corrupted in transit or in the sender's memory: dropped, and requested again.
             self.bad.push((from, turn));
@@ -193,7 +192,7 @@ impl Installs {
                 piece.bytes = Some((part.digest, bytes));
             }
             piece.is_requested = false;
-        } else if !part.present && digest_of(turn, &part, &[]) == part.digest {
+        } else if !part.present && part.digest_of(turn, &[]) == part.digest {
             piece.bytes = Some((part.digest, Bytes::new()));
         }
         self.accept(turn, (part.region_id, part.id), round);
@@ -377,19 +376,6 @@ fn ask_again(
         }
     }
     asks
-}
-
-fn digest_of(turn: Place, part: &RepairPart, bytes: &[u8]) -> u128 {
-    let header = RepairHeader {
-        batch: turn.batch,
-        request: turn.request,
-        region_id: part.region_id,
-        id: part.id.to_bits(),
-        piece: part.piece,
-        pieces: part.pieces,
-        present: part.present,
-    };
-    repair_piece(&header, bytes)
 }
 
 fn length(parts: &[RepairPart]) -> usize {

@@ -329,16 +329,7 @@ fn repair_digest() {
             for part in parts {
                 // The sender's packed state is consistently wrong: bytes and digest fit each other.
                 part.bytes = Some(Bytes::from(vec![7; 16]));
-                let header = digest::RepairHeader {
-                    batch: turn.batch,
-                    request: turn.request,
-                    region_id: part.region_id,
-                    id: part.id.to_bits(),
-                    piece: part.piece,
-                    pieces: part.pieces,
-                    present: part.present,
-                };
-                part.digest = digest::repair_piece(&header, &[7; 16]);
+                part.digest = part.digest_of(*turn, &[7; 16]);
             }
         }
         Some(message)

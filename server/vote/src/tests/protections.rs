@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::cluster::Cluster;
 use super::service::{Entry, Op, Slip, key};
-use crate::{Message, Place, Protections, Recover, Scope, digest};
+use crate::{Message, Place, Protections, Recover, Scope};
 
 /// A wrong value at replica 1, written by request 1/0 and read by request 1/1 whose reply it owes (1+1 mod 3
 /// = 2) and 1/0.
@@ -83,16 +83,7 @@ fn without_the_repair_quorum_one_wrong_sender_is_believed() {
                 let repair = &mut parts[0];
                 let mut bytes = repair.id.to_bits().to_le_bytes().to_vec();
                 bytes.extend_from_slice(&[6; 8]);
-                let header = digest::RepairHeader {
-                    batch: turn.batch,
-                    request: turn.request,
-                    region_id: repair.region_id,
-                    id: repair.id.to_bits(),
-                    piece: repair.piece,
-                    pieces: repair.pieces,
-                    present: repair.present,
-                };
-                repair.digest = digest::repair_piece(&header, &bytes);
+                repair.digest = repair.digest_of(*turn, &bytes);
                 repair.bytes = Some(Bytes::from(bytes));
             }
             Some(message)

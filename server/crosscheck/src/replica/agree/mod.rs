@@ -210,7 +210,7 @@ pub(super) struct Progress {
     pub(super) leader: Option<u8>,
     /// As the leader: how many further replicas may fail.
     pub(super) tolerance: Option<Tolerance>,
-    /// In verified mode: what the others are told of verifier and executor.
+    /// In verified mode: what this replica reports of verifier and executor.
     pub(super) verifying: Verifying,
 }
 

@@ -11,9 +11,9 @@
 //! - *Between two calls of one round* the numbers that decide what is final and who leads ([`Critical`]) are compared
 //!   with those that the last call has left, at each call and before the code is made. One that changes there is
 //!   found at the next call, before that call uses it, and it never gets under a code. The others (where to go on
-//!   sending, where the unstable log begins, who was heard, ticks) may be used changed, and are then sealed as they
-//!   are. They cost a follower a refusal or the group an election; what they make a leader send, `check.rs` compares
-//!   with its checksums and the votes with what the others executed.
+//!   sending, where the unstable log begins, who has sent something, ticks) may be used changed, and are then sealed as
+//!   they are. They cost a follower a refusal or the group an election; what they make a leader send, `check.rs`
+//!   compares with its checksums and the votes with what the others executed.
 //! - *Within a call* the rules of Raft hold between what was found and what is left ([`Node::broken_rule`]).
 //!
 //! A call that no [`Node::end_round`] follows (a tick, a connection, an operator) is a round of its own. Whether a

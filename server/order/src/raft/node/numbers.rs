@@ -126,7 +126,7 @@ impl<L: LogStore> Node<L> {
             (raft.id == self.mirror().identity.id, "a replica is who it was"),
             (follows(raft.term), "a term is what a message says, or one more"),
             (votes, "one vote in a term"),
-            (raft.state != StateRole::Leader || elected, "nobody leads without an election"),
+            (raft.state != StateRole::Leader || elected, "a leader was elected"),
             (
                 before.committed <= log.committed && log.committed <= last,
                 "what is final stays final, and is in the log",

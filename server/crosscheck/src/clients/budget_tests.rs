@@ -205,43 +205,57 @@ fn half_sent_requests_hold_what_there_is_and_are_closed_when_others_want_it() {
 
 #[test]
 fn slow_readers_lose_their_connection_only_when_others_wait_for_their_room() {
-    // On a busy machine the kernel sometimes takes so many replies that the honest client finds room without it.
-    assert!((0..8).any(|_| honest_client_among_slow_readers() > 0));
-}
-
-/// Returns how many slow readers lost their connection to an honest client, which is served in any case.
-fn honest_client_among_slow_readers() -> u64 {
     let mut side = side(None);
-    // Buffers of a fixed size at both ends, which are full at once. The kernel lets others grow while the test runs,
-    // takes more replies, and so makes room for the honest client without closing a slow one's connection.
+    // Buffers of a fixed size at both ends. The kernel lets others grow while the test runs, takes more replies, and so
+    // makes room for the honest client without closing a slow one's connection.
     SockRef::from(side.clients.acceptor.as_ref().unwrap().listener()).set_send_buffer_size(64 * KB).unwrap();
-    let mut slow: Vec<TcpStream> = (0..3).map(|_| connect_slow(&mut side)).collect();
-    for client in &mut slow {
-        // More than the sockets' buffers hold.
-        client.write_all(&b"0 60\n".repeat(100)).unwrap();
-    }
+    let mut slow = Vec::new();
+    add_slow_readers(&mut side, &mut slow, 3);
     for _ in 0..300 {
         side.tick();
-        side.reply(60 * KB);
+        side.reply(SLOW);
     }
     let open = side.counters.open();
     side.ticks(4 * PATIENCE);
     assert_eq!((side.counters.open(), side.counters.evicted.load(Relaxed)), (open, 0));
     let held = side.held();
     assert!(held > 0 && held <= MEMORY, "{held}");
+    // More of them, until those whose sockets are full leave no budget for the honest one.
+    add_slow_readers(&mut side, &mut slow, 9);
+    side.reply(SLOW);
+    let begun = Instant::now();
+    while side.clients.budget.may_send(HONEST, 0) {
+        side.tick();
+        side.reply(SLOW);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} held", side.held());
+    }
     let mut honest = side.connect();
     honest.write_all(b"0 150\n").unwrap();
-    let is_its = |one: &Submission| one.to.cost as usize > 150 * KB;
+    let is_its = |one: &Submission| one.to.cost as usize > HONEST;
     let begun = Instant::now();
     while !side.submissions.iter().any(is_its) {
         // The slow clients' remaining requests are answered: only the clients do not read the replies.
-        side.reply(60 * KB);
+        side.reply(SLOW);
         side.tick();
         assert!(begun.elapsed() < Duration::from_secs(20), "{} held", side.held());
     }
-    let evicted = side.counters.evicted.load(Relaxed);
+    assert!(side.counters.evicted.load(Relaxed) > 0, "{} held", side.held());
     side.assert_serves();
-    evicted
+}
+
+/// The bytes of the honest client's reply among slow readers.
+const HONEST: usize = 150 * KB;
+
+/// The bytes of a slow reader's reply: its connection has a large holding with one of them, and no budget for two.
+const SLOW: usize = 70 * KB;
+
+/// Connects so many clients with more requests than the sockets' buffers hold replies; they read none.
+fn add_slow_readers(side: &mut Side, slow: &mut Vec<TcpStream>, count: usize) {
+    for _ in 0..count {
+        let mut client = connect_slow(side);
+        client.write_all(&b"0 70\n".repeat(100)).unwrap();
+        slow.push(client);
+    }
 }
 
 #[test]

@@ -15,11 +15,11 @@ use verify::Version;
 use vote::{Content, Packed};
 
 use crate::copying::CurrentCopy;
-use crate::job::InFlight;
 use crate::limits;
 use crate::naming::Words;
 use crate::overwrite::overwrite;
 use crate::reads::{ReadsDone, RunningReads};
+use crate::running::RunningBatch;
 use crate::state::{PackedRegions, StateProof};
 
 /// Leaves of the tree over all objects (docs/design.md): 512 KiB, and a few nodes.
@@ -112,7 +112,7 @@ pub(crate) struct PackingObjects {
     /// The batches that have ended.
     pub speculation: Speculation,
     /// Scheduled batches that were not folded into it, oldest first.
-    pub running: Vec<Arc<InFlight>>,
+    pub running: Vec<Arc<RunningBatch>>,
     /// Number of the batch.
     pub batch: u64,
     /// The objects.
@@ -126,7 +126,7 @@ pub(crate) struct Scrubbing {
     /// The batches that have ended.
     pub speculation: Speculation,
     /// Scheduled batches that were not folded into it, oldest first.
-    pub running: Vec<Arc<InFlight>>,
+    pub running: Vec<Arc<RunningBatch>>,
     /// The region; none for all.
     pub region_id: Option<RegionId>,
 }
@@ -164,7 +164,7 @@ pub(crate) struct RollingBack {
     /// The batches that have ended.
     pub speculation: Speculation,
     /// Scheduled batches that were not folded into it, oldest first: most of them have not begun.
-    pub running: Vec<Arc<InFlight>>,
+    pub running: Vec<Arc<RunningBatch>>,
     /// Number of the batch of the version.
     pub to: u64,
 }

@@ -60,7 +60,7 @@ mod tests {
 
     use execute::{Protection, Runner};
     use object::{ObjectId, Protect, RegionId, Summed, critical, genesis};
-    use schedule::{Config, DetMutex, Entry, Footprint, Lock, Retry, Step, Waiters, Work, Worker};
+    use schedule::{BatchRow, Config, DetMutex, Entry, Footprint, Lock, Retry, Step, Waiters, Worker};
     use wire::Malformed;
 
     use super::*;
@@ -189,10 +189,10 @@ mod tests {
         let work = |request: Job<Request>| {
             let mut locks = Footprint::new();
             footprint(&request, &mut locks);
-            Work { request, footprint: locks, stream: None }
+            BatchRow { request, footprint: locks, stream: None }
         };
         let requests = jobs.into_iter().map(work).collect();
-        Arc::new(Entry { index, time_us, seed: 0, drain: true, requests })
+        Arc::new(Entry { index, time_us, seed: 0, drain: true, rows: requests })
     }
 
     fn jobs_of(requests: &[Request]) -> Vec<Job<Request>> {

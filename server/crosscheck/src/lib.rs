@@ -42,6 +42,7 @@ mod reads;
 mod replace;
 mod replica;
 mod reply;
+mod running;
 mod self_check;
 mod service;
 mod settings;

@@ -3,28 +3,31 @@
 mod handler;
 mod reads;
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use execute::Pause;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
 use object::{CopiedPart, ObjectId, RegionDigest, RegionId};
-use schedule::{EntryEnd, Lock, Outcome, Step, Turn, Worker};
+use schedule::{EntryEnd, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::copying::{CurrentCopy, StateCopy};
 use crate::hooks::{self, FaultPoint, Hooks, Rule, ThreadRole, TurnPoint};
-use crate::job::{Executed, Job, ResultSlot, RunNotes, UnstableBatches, Work};
+use crate::job::{InBatch, Job, Work};
 use crate::naming::{self, Named, region_of};
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
+use crate::running::{Executed, RunNotes, UnstableBatches};
 use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
@@ -202,10 +205,10 @@ pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut replies = Replies::new(context.kept.clone());
-    while let Some(turn) = worker.next_blocking() {
+    execute::run_all(&mut worker, |turn| {
         context.run_turn(turn, &locks, &mut replies);
         context.report_end();
-    }
+    });
 }
 
 /// Runs jobs up to some request after batch `last`, and returns the worker; none when the schedule was closed or
@@ -218,17 +221,13 @@ pub(crate) fn run_until<S: Service>(
     let last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut replies = Replies::new(context.kept.clone());
-    loop {
-        let turn = match worker.next() {
-            Step::Run(turn) => turn,
-            Step::Idle => break,
-            Step::Closed => return None,
-        };
+    let pause = execute::run_rows(&mut worker, |turn| {
         let batch = turn.entry_index();
         context.run_turn(turn, &locks, &mut replies);
-        if batch > last.load(Ordering::Acquire) {
-            break;
-        }
+        if batch > last.load(Ordering::Acquire) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if pause == Pause::Closed {
+        return None;
     }
     std::mem::forget(last_words);
     Some(worker)
@@ -280,41 +279,29 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
     ) -> Outcome {
         let position = turn.position();
-        let time_us = turn.time_us();
-        if self.mode.twice && turn.request().result.as_ref().is_some_and(|slot| slot.position != position) {
+        if self.mode.twice && turn.request().place.as_ref().is_some_and(|place| place.position != position) {
             // Both runs would agree on it: positions are inputs of the handler.
             (self.report)(Report::Corrupted(Corrupted::Schedule));
             return Outcome::Abandoned;
         }
-        let slot = turn.request().result.clone().map(|slot| ResultSlot { position, time_us, ..slot });
         let mut are_damaged = false;
         if matches!(turn.request().work, Work::Service(_)) {
             self.hooks.at_turn(turn, TurnPoint::Bytes(&mut are_damaged));
         }
         match &turn.request().work {
-            Work::Service(_) if are_damaged => {
-                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
-            }
-            Work::Service(_) => self.handle(turn, locks, slot, replies),
-            Work::Control(control) => {
+            Work::Service(_) if are_damaged => self.abandon(turn, Failure::Request),
+            Work::Service(_) => self.handle(turn, locks, replies),
+            Work::Control(control) | Work::CopyPart(_, control) => {
                 let control = control.clone();
-                self.control(turn, locks, &control, slot)
-            }
-            Work::CopyPart(_, control) => {
-                let control = control.clone();
-                self.control(turn, locks, &control, slot)
+                self.control(turn, locks, &control)
             }
             Work::Cut(head, copy, limit) => {
                 let (head, copy, limit) = (head.clone(), copy.clone(), *limit);
                 self.cut(turn, locks, (head, &copy), limit);
                 Outcome::Done
             }
-            Work::Damaged => {
-                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Request))
-            }
-            Work::Invalid => {
-                self.leave(slot, |request_info| RequestResult::abandoned(request_info, Failure::Invalid))
-            }
+            Work::Damaged => self.abandon(turn, Failure::Request),
+            Work::Invalid => self.abandon(turn, Failure::Invalid),
             Work::Checkpoint(head) => {
                 let head = head.clone();
                 self.checkpoint(turn, locks, head);
@@ -347,11 +334,10 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         control: &Control,
-        slot: Option<ResultSlot>,
     ) -> Outcome {
         turn.take_all();
         // Damage of a structure may show only as a panic: then this replica blames itself, as in a handler.
-        let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control, slot.as_ref())));
+        let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control)));
         let compared = performed.unwrap_or_else(|payload| {
             if let Control::Noop { ticket, .. } = control {
                 let what = "something that is damaged already is in the way".into();
@@ -367,7 +353,7 @@ impl<S: Service> Context<S> {
                 None => Failure::Panic,
             })
         });
-        self.leave(slot, |request_info| match compared {
+        self.leave(turn, |request_info| match compared {
             Ok(pairs) => RequestResult::new(request_info, pairs, Bytes::new()),
             Err(failure) => RequestResult::abandoned(request_info, failure),
         })
@@ -379,13 +365,13 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         control: &Control,
-        slot: Option<&ResultSlot>,
     ) -> ControlResult {
+        let place = turn.request().place.as_ref().map(InBatch::of_vote);
         let mut compared = Ok(Pairs::new());
         match control {
             Control::Recover(recover) => {
-                if let Some(slot) = slot {
-                    compared = self.recover(turn, locks, recover, slot);
+                if let Some(place) = place {
+                    compared = self.recover(turn, locks, recover, place);
                 }
             }
             Control::Noop { ticket, .. } => {
@@ -393,7 +379,7 @@ impl<S: Service> Context<S> {
                     (self.report)(Report::Nudged { ticket: *ticket, injected });
                 }
             }
-            Control::Scrub { .. } => compared = self.scrub(turn, locks, slot.map(ResultSlot::place)),
+            Control::Scrub { .. } => compared = self.scrub(turn, locks, place),
             Control::Digest { ticket, begun, .. } => {
                 let index = if *begun == 0 { turn.entry_index() } else { *begun };
                 let position = Position { index, ticket: *ticket };
@@ -411,7 +397,7 @@ impl<S: Service> Context<S> {
                 (self.report)(Report::Rechecked { place: *place, corrupt });
             }
             Control::CopyPart { session, number, .. } => {
-                self.copy_part(turn, locks, (*session, *number), slot.map(ResultSlot::place));
+                self.copy_part(turn, locks, (*session, *number), place);
             }
             Control::Recheck { .. } | Control::Checkpoint { .. } | Control::CopyWanted => {}
         }
@@ -523,9 +509,9 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         recover: &Recover,
-        slot: &ResultSlot,
+        place: Place,
     ) -> ControlResult {
-        let (place, time_us) = (slot.place(), slot.batch.time_us);
+        let time_us = turn.request().place.as_ref().map_or(0, |place| place.batch.time_us);
         let recover = recover.clone();
         recover.targets().for_each(|(region_id, id)| self.copy.on_repaired(region_id, id));
         if recover.packs_at(self.me) {
@@ -603,19 +589,30 @@ impl<S: Service> Context<S> {
         compared
     }
 
-    /// Stores a result in its batch; with the last one the whole batch goes to the vote.
-    fn leave(&self, slot: Option<ResultSlot>, result: impl FnOnce(RequestInfo) -> RequestResult) -> Outcome {
-        self.leave_ran(slot, RunNotes { core: core(), kind: 0, reproduced: false }, result)
+    /// Stores a result in its batch; with the last one the whole batch goes to the vote. A request that the service
+    /// started itself has none.
+    fn leave(
+        &self,
+        turn: &Turn<'_, Job<S::Request>>,
+        result: impl FnOnce(RequestInfo) -> RequestResult,
+    ) -> Outcome {
+        self.leave_ran(turn, RunNotes { core: core(), kind: 0, reproduced: false }, result)
+    }
+
+    /// The same for a request that has no effect here.
+    fn abandon(&self, turn: &Turn<'_, Job<S::Request>>, failure: Failure) -> Outcome {
+        self.leave(turn, |request_info| RequestResult::abandoned(request_info, failure))
     }
 
     fn leave_ran(
         &self,
-        slot: Option<ResultSlot>,
+        turn: &Turn<'_, Job<S::Request>>,
         ran: RunNotes,
         result: impl FnOnce(RequestInfo) -> RequestResult,
     ) -> Outcome {
-        if let Some(slot) = slot {
-            match slot.batch.leave(slot.request, result(slot.request_info()), ran) {
+        if let Some(place) = &turn.request().place {
+            let result = result(place.request_info(turn.position(), turn.time_us()));
+            match place.batch.leave(place.number, result, ran) {
                 Ok(None) => {}
                 Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
                 Err(what) => (self.report)(Report::Corrupted(what)),

@@ -6,6 +6,7 @@
 
 mod reproduce;
 mod speculate;
+mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,6 +16,7 @@ use schedule::{Access, Cx, Lock, LockId, Outcome, Retry, Turn};
 
 pub use reproduce::{Repeat, Reproduced, Stopped, started};
 pub use speculate::{KeptRequest, NotRolledBack, Regions, Speculation, TokenParts, checksums};
+pub use worker::{Pause, run_all, run_rows};
 
 /// The protections of an execution, from the letters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

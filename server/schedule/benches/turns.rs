@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use schedule::{Config, DetMutex, Entry, Footprint, LockRules, Outcome, SplitMix64, Work, Worker};
+use schedule::{BatchRow, Config, DetMutex, Entry, Footprint, LockRules, Outcome, SplitMix64, Worker};
 
 const LOCKS: u32 = 1_024;
 const BATCH: usize = 64;
@@ -31,12 +31,12 @@ fn log(requests: u64, locks: usize) -> Vec<Arc<Entry<Request>>> {
     let request = |rng: &mut SplitMix64| {
         let mut request = Request { locks: [0; 8], len: locks };
         request.locks[..locks].fill_with(|| rng.below(u64::from(LOCKS)) as u32);
-        Work { footprint: request.locks().iter().copied().collect(), request, stream: None }
+        BatchRow { footprint: request.locks().iter().copied().collect(), request, stream: None }
     };
     (0..requests.div_ceil(BATCH as u64))
         .map(|index| {
             let requests = (0..BATCH).map(|_| request(&mut rng)).collect();
-            Arc::new(Entry { index: index + 1, time_us: index, seed: index, drain: false, requests })
+            Arc::new(Entry { index: index + 1, time_us: index, seed: index, drain: false, rows: requests })
         })
         .collect()
 }

@@ -84,7 +84,7 @@ impl<R> CurrentRequest<R> {
     pub fn request<'r>(&'r self, entry: Option<&'r Arc<Entry<R>>>) -> &'r R {
         match (&self.stored, entry) {
             (Some(again), _) => again.source.request(),
-            (None, Some(entry)) => &entry.requests[self.number].request,
+            (None, Some(entry)) => &entry.rows[self.number].request,
             // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
@@ -102,7 +102,7 @@ impl<R> CurrentRequest<R> {
     fn declared<'r>(&'r self, entry: Option<&'r Arc<Entry<R>>>) -> &'r Footprint {
         match (&self.stored, entry) {
             (Some(again), _) => again.source.declared(),
-            (None, Some(entry)) => &entry.requests[self.number].footprint,
+            (None, Some(entry)) => &entry.rows[self.number].footprint,
             // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }

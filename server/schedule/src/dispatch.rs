@@ -195,7 +195,7 @@ impl<R> Dispatcher<R> {
     pub fn request(&self) -> &R {
         match (&self.current, &self.feed.entry) {
             (Some(again), _) => again.source.request(),
-            (None, Some(entry)) => &entry.requests[self.current_open].request,
+            (None, Some(entry)) => &entry.rows[self.current_open].request,
             // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
@@ -216,7 +216,7 @@ impl<R> Dispatcher<R> {
         match (&self.current, &self.feed.entry) {
             _ if self.is_predicted => &self.forecast,
             (Some(again), _) => &again.footprint,
-            (None, Some(entry)) => &entry.requests[self.current_open].footprint,
+            (None, Some(entry)) => &entry.rows[self.current_open].footprint,
             // panics: a reference has to be returned; the worker catches it and is replaced
             (None, None) => unreachable!("a request runs"),
         }
@@ -297,7 +297,7 @@ impl<R> Dispatcher<R> {
     #[inline]
     fn assign(&mut self, run: &mut Run, picked: Picked<R>) -> Result<bool, Skipped> {
         let (footprint, attempt) = match (&picked, &self.feed.entry) {
-            (Picked::Open(at), Some(entry)) => (&entry.requests[*at].footprint, 0),
+            (Picked::Open(at), Some(entry)) => (&entry.rows[*at].footprint, 0),
             (Picked::Stored(again), _) => (&again.footprint, again.attempt),
             // Only an open entry offers its requests.
             (Picked::Open(_), None) => return Err(Skipped),
@@ -429,7 +429,7 @@ impl<R> Feed<R> {
             }
             if let Some(entry) = &self.entry {
                 let at = self.next_request;
-                if at < entry.requests.len() {
+                if at < entry.rows.len() {
                     self.next_request += 1;
                     return Offer::Run(Picked::Open(at));
                 }
@@ -509,7 +509,7 @@ impl<R> Feed<R> {
         state.internal = self.internal.iter().cloned().collect();
         state.timers = self.timers.save();
         (state.entry_index, state.request_index, state.opened) = match &self.entry {
-            Some(entry) if self.next_request < entry.requests.len() => {
+            Some(entry) if self.next_request < entry.rows.len() => {
                 (entry.index, self.next_request as u32, true)
             }
             Some(entry) => {

@@ -18,13 +18,13 @@ pub struct Entry<R> {
     pub seed: u64,
     /// Run `lag` empty positions afterwards, so that retries and spawned requests finish without further entries.
     pub drain: bool,
-    /// The requests in order; may be empty (a tick, which fires timers).
-    pub requests: Vec<Work<R>>,
+    /// A row for each request, in order; may be empty (a tick, which fires timers).
+    pub rows: Vec<BatchRow<R>>,
 }
 
-/// A request with the locks it may take.
+/// One request of an entry, with the locks it may take.
 #[derive(Debug)]
-pub struct Work<R> {
+pub struct BatchRow<R> {
     /// The decoded request.
     pub request: R,
     /// Computed once, when the entry is decoded: declared, or partly left to [`Footprint::predict`].
@@ -77,7 +77,7 @@ pub(crate) enum Source<R> {
 impl<R> Source<R> {
     pub fn request(&self) -> &R {
         match self {
-            Source::Entry(entry, at) => &entry.requests[*at as usize].request,
+            Source::Entry(entry, at) => &entry.rows[*at as usize].request,
             Source::Internal(internal) => &internal.request,
         }
     }
@@ -85,7 +85,7 @@ impl<R> Source<R> {
     /// The declared footprint of the request, without locks that were predicted or missed later.
     pub fn declared(&self) -> &Footprint {
         match self {
-            Source::Entry(entry, at) => &entry.requests[*at as usize].footprint,
+            Source::Entry(entry, at) => &entry.rows[*at as usize].footprint,
             Source::Internal(internal) => &internal.footprint,
         }
     }

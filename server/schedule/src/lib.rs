@@ -50,7 +50,7 @@ mod yield_point;
 pub use cell::{DetGuard, ReadGuard, TwoGuards, WriteGuard};
 pub use condition::Waiters;
 pub use cx::{Cx, Retry};
-pub use entry::{Entry, Origin, Work};
+pub use entry::{BatchRow, Entry, Origin};
 pub use footprint::{Footprint, LockId};
 pub use lock::{Access, DetMutex, DetRwLock, Lock};
 pub use log::{Config, LockRules, Schedule, Worker, open, resume, resume_paced};

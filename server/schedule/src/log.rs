@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::chain::Writer;
 use crate::dispatch::Dispatcher;
-use crate::entry::{BETWEEN, Entry, Work};
+use crate::entry::{BETWEEN, BatchRow, Entry};
 use crate::footprint::Footprint;
 use crate::mixed::{self, Plans};
 use crate::mixer::ParallelBatches;
@@ -142,7 +142,7 @@ impl<R> Schedule<R> {
                 self.turns.count_append();
             }
             Log::Plans(plans) => {
-                let plan = ParallelBatches::in_arrival_order(entry.requests.len());
+                let plan = ParallelBatches::in_arrival_order(entry.rows.len());
                 plans.push(entry, plan);
                 self.turns.count_append();
                 self.turns.step();
@@ -173,9 +173,9 @@ impl<R> Schedule<R> {
     /// In ordered turns the caller appends nothing until `request` has run: other workers do not wait for it.
     pub fn between_batches(&self, request: R) {
         if let Log::Entries(entries) = &mut *self.log.lock() {
-            let work = Work { request, footprint: Footprint::new(), stream: None };
-            let requests = vec![work];
-            entries.push(Arc::new(Entry { index: BETWEEN, time_us: 0, seed: 0, drain: false, requests }));
+            let row = BatchRow { request, footprint: Footprint::new(), stream: None };
+            let rows = vec![row];
+            entries.push(Arc::new(Entry { index: BETWEEN, time_us: 0, seed: 0, drain: false, rows }));
             return self.turns.count_append();
         }
         self.want(request, None);

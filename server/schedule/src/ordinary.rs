@@ -155,7 +155,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
     fn take_from_log(&mut self) -> bool {
         loop {
             if let Some(entry) = &self.entry {
-                while let Some(work) = entry.requests.get(self.passed) {
+                while let Some(work) = entry.rows.get(self.passed) {
                     let (at, number) = (self.passed, self.entry_base + self.passed as u64);
                     self.passed += 1;
                     if work.stream.unwrap_or(number) % self.turns.workers() as u64 == self.run.worker as u64 {
@@ -181,7 +181,7 @@ impl<R: Any + Send + Sync> PlainWorker<R> {
 
     fn open(&mut self, entry: Arc<Entry<R>>) {
         self.seen += 1;
-        self.entry_base += self.entry.as_ref().map_or(0, |old| old.requests.len() as u64);
+        self.entry_base += self.entry.as_ref().map_or(0, |old| old.rows.len() as u64);
         self.passed = 0;
         self.entry_index = entry.index;
         self.time_us = entry.time_us.max(self.time_us.saturating_add(1));

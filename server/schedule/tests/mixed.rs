@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, Entry, Footprint, Keys, LockRules, Mixed, Mixer, Outcome, ParallelBatches, Retry,
-    Schedule, SplitMix64, Step, Turn, Work, Worker,
+    BatchRow, Config, Cx, DetMutex, Entry, Footprint, Keys, LockRules, Mixed, Mixer, Outcome,
+    ParallelBatches, Retry, Schedule, SplitMix64, Step, Turn, Worker,
 };
 
 use crate::support::program::Program;
@@ -20,7 +20,7 @@ fn config(workers: usize, locks: u32) -> Config {
 /// The plan of an entry, by keys that a program has.
 fn plan(entry: &Entry<Request>, keys_of: &dyn Fn(&Program, &mut Keys)) -> ParallelBatches {
     let keys: Vec<Keys> = entry
-        .requests
+        .rows
         .iter()
         .map(|work| {
             let mut keys = Keys::new();
@@ -113,22 +113,22 @@ fn a_checkpoint_continues_as_the_original_does() {
         // A checkpoint is the last request of its batch, as the pipeline orders it.
         let log: Log = random_log(&mut rng, PROGRAMS_PER_LOG, locks)
             .into_iter()
-            .filter(|entry| !entry.requests.is_empty())
+            .filter(|entry| !entry.rows.is_empty())
             .map(|entry| {
-                let is_cut = |work: &&Work<Request>| work.request.ops.is_empty();
-                let copy = |work: &Work<Request>| Work {
+                let is_cut = |work: &&BatchRow<Request>| work.request.ops.is_empty();
+                let copy = |work: &BatchRow<Request>| BatchRow {
                     request: Arc::clone(&work.request),
                     footprint: work.footprint,
                     stream: None,
                 };
-                let (cuts, others): (Vec<_>, Vec<_>) = entry.requests.iter().partition(is_cut);
-                let requests = others.into_iter().chain(cuts.into_iter().take(1)).map(copy).collect();
+                let (cuts, others): (Vec<_>, Vec<_>) = entry.rows.iter().partition(is_cut);
+                let rows = others.into_iter().chain(cuts.into_iter().take(1)).map(copy).collect();
                 Arc::new(Entry {
                     index: entry.index,
                     time_us: entry.time_us,
                     seed: entry.seed,
                     drain: entry.drain,
-                    requests,
+                    rows,
                 })
             })
             .collect();
@@ -165,8 +165,8 @@ fn open(workers: usize) -> (Schedule<Job>, Vec<Worker<Job>>) {
 
 fn entry(index: u64, jobs: Vec<Job>) -> Arc<Entry<Job>> {
     let requests =
-        jobs.into_iter().map(|job| Work { footprint: job.1, request: job, stream: None }).collect();
-    Arc::new(Entry { index, time_us: index * 10, seed: index, drain: false, requests })
+        jobs.into_iter().map(|job| BatchRow { footprint: job.1, request: job, stream: None }).collect();
+    Arc::new(Entry { index, time_us: index * 10, seed: index, drain: false, rows: requests })
 }
 
 fn perform(turn: Turn<'_, Job>) -> (u64, Outcome, Option<schedule::EntryEnd>) {

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, LockRules, Outcome, PREDICTED_KINDS,
-    Retry, Schedule, Turn, Work, Worker,
+    BatchRow, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, LockRules, Outcome,
+    PREDICTED_KINDS, Retry, Schedule, Turn, Worker,
 };
 
 const LAG: u64 = 4;
@@ -73,9 +73,9 @@ fn nothing() -> Job {
 }
 
 fn entry(index: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let work = |job: Job| Work { footprint: job.footprint, request: job, stream: None };
+    let work = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
     let requests = jobs.into_iter().map(work).collect();
-    Arc::new(Entry { index, time_us: index, seed: index, drain, requests })
+    Arc::new(Entry { index, time_us: index, seed: index, drain, rows: requests })
 }
 
 fn open_from(

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use schedule::{
-    Config, Cx, DetMutex, DetRwLock, Entry, Footprint, LockRules, Origin, Outcome, Retry, Schedule, Step,
-    Turn, Waiters, Work, Worker,
+    BatchRow, Config, Cx, DetMutex, DetRwLock, Entry, Footprint, LockRules, Origin, Outcome, Retry, Schedule,
+    Step, Turn, Waiters, Worker,
 };
 
 /// A request of these tests is the handler itself.
@@ -30,9 +30,9 @@ fn nothing() -> Job {
 }
 
 fn entry(index: u64, time_us: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let work = |job: Job| Work { footprint: job.footprint, request: job, stream: None };
+    let work = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
     let requests = jobs.into_iter().map(work).collect();
-    Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, requests })
+    Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, rows: requests })
 }
 
 fn open(config: Config) -> (Schedule<Job>, Vec<Worker<Job>>) {
@@ -652,12 +652,12 @@ fn a_stream_keeps_its_order_with_ordinary_locks() {
             ran.lock().unwrap()[stream as usize].push(number);
             Ok(())
         });
-        Work { footprint: job.footprint, request: job, stream: Some(stream) }
+        BatchRow { footprint: job.footprint, request: job, stream: Some(stream) }
     };
     let (schedule, workers) = open(Config { mode: LockRules::Locks, ..config(3, 4) });
     for index in 1..=500 {
         let requests = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
-        schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, requests }));
+        schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, rows: requests }));
     }
     schedule.close();
     run_on_threads(workers);

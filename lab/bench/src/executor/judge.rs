@@ -391,7 +391,7 @@ impl ExecutorDrive<'_, '_> {
         let is_filling = entry.index <= self.log.filling();
         let work = if is_filling { RequestWork::default() } else { self.setup.work };
         for ((state, schedule), order) in self.states.iter().zip(self.schedules).zip(orders) {
-            state.expect(RunningBatch::new(entry.index, entry.requests.len(), order.ends.clone(), work));
+            state.expect(RunningBatch::new(entry.index, entry.rows.len(), order.ends.clone(), work));
             schedule.append_mixed(Arc::clone(entry), order.clone());
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::schedule::{Entry, Footprint, Work};
+use crosscheck::schedule::{BatchRow, Entry, Footprint};
 use crosscheck::{Job, Service};
 use memcached::Memcached;
 use memcached::command::{Command, Key, StoreMode, encode};
@@ -105,19 +105,19 @@ impl RequestLog {
             Some(jobs) => jobs,
             None => &self.cycle[((place - self.filling()) % CYCLE) as usize],
         };
-        let requests = jobs.iter().map(|job| {
+        let rows = jobs.iter().map(|job| {
             let mut footprint = Footprint::new();
             if let Some(command) = job.request() {
                 service.footprint(command, &mut footprint);
             }
-            Work { request: job.clone(), footprint, stream: None }
+            BatchRow { request: job.clone(), footprint, stream: None }
         });
         Arc::new(Entry {
             index: number,
             time_us: START_US + number * 1_000,
             seed: derive(self.seed, number),
             drain: false,
-            requests: requests.collect(),
+            rows: rows.collect(),
         })
     }
 }
@@ -167,8 +167,8 @@ mod tests {
         let (mut conflicts, mut pairs) = (0, 0);
         for number in (1..=CYCLE).map(|number| number + log.filling()) {
             let entry = log.entry(number, service);
-            for (at, one) in entry.requests.iter().enumerate() {
-                for other in &entry.requests[..at] {
+            for (at, one) in entry.rows.iter().enumerate() {
+                for other in &entry.rows[..at] {
                     pairs += 1;
                     conflicts += u32::from(one.footprint == other.footprint);
                 }
@@ -190,7 +190,7 @@ mod tests {
     fn each_item_is_stored_first() {
         let (service, log) = log(0.01);
         let of =
-            |number| log.entry(number, &service).requests.iter().map(|work| work.footprint.first()).collect();
+            |number| log.entry(number, &service).rows.iter().map(|work| work.footprint.first()).collect();
         let mut stored: Vec<Option<u32>> =
             (1..=log.filling()).flat_map(|number| -> Vec<_> { of(number) }).collect();
         stored.sort_unstable();

@@ -45,10 +45,10 @@ impl ErringMixer {
 
     /// The plan of a batch, the same for the same seed and batch.
     pub fn plan<R>(&mut self, entry: &Entry<R>) -> ParallelBatches {
-        self.keys.resize_with(entry.requests.len(), Keys::new);
+        self.keys.resize_with(entry.rows.len(), Keys::new);
         self.keys.iter_mut().for_each(Keys::clear);
         if self.errors == MixerErrors::NONE {
-            for (keys, work) in self.keys.iter_mut().zip(&entry.requests) {
+            for (keys, work) in self.keys.iter_mut().zip(&entry.rows) {
                 keys.of_footprint(&work.footprint);
             }
         } else {
@@ -60,8 +60,8 @@ impl ErringMixer {
 
     fn keys_of_pairs<R>(&mut self, entry: &Entry<R>) {
         let of_batch = derive(self.seed, entry.index);
-        for (later, work) in entry.requests.iter().enumerate() {
-            for (earlier, other) in entry.requests[..later].iter().enumerate() {
+        for (later, work) in entry.rows.iter().enumerate() {
+            for (earlier, other) in entry.rows[..later].iter().enumerate() {
                 let pair = (earlier as u64) << 32 | later as u64;
                 let chance = unit(derive(of_batch, pair));
                 let seen = if conflict(&work.footprint, &other.footprint) {
@@ -110,7 +110,7 @@ pub fn started_in_any_order(
 pub fn is_visible<R>(entry: &Entry<R>, one: &ParallelBatches, other: &ParallelBatches) -> bool {
     let last = |plan: &ParallelBatches| -> BTreeMap<u32, u32> {
         let of_request = |number: &u32| {
-            let work = entry.requests.get(*number as usize)?;
+            let work = entry.rows.get(*number as usize)?;
             Some((work.footprint.first()?, *number))
         };
         plan.order.iter().filter_map(of_request).collect()
@@ -120,20 +120,20 @@ pub fn is_visible<R>(entry: &Entry<R>, one: &ParallelBatches, other: &ParallelBa
 
 #[cfg(test)]
 mod tests {
-    use crosscheck::schedule::Work;
+    use crosscheck::schedule::BatchRow;
 
     use super::*;
 
     fn entry(index: u64, items: u64) -> Entry<()> {
         let mut random = SplitMix64::new(index);
         let work =
-            |_| Work { request: (), footprint: Footprint::one(random.below(items) as u32), stream: None };
-        Entry { index, time_us: 0, seed: 0, drain: false, requests: (0..100).map(work).collect() }
+            |_| BatchRow { request: (), footprint: Footprint::one(random.below(items) as u32), stream: None };
+        Entry { index, time_us: 0, seed: 0, drain: false, rows: (0..100).map(work).collect() }
     }
 
     /// Pairs of one parallel batch that conflict.
     fn overlooked(entry: &Entry<()>, plan: &ParallelBatches) -> usize {
-        let of = |number: u32| &entry.requests[number as usize].footprint;
+        let of = |number: u32| &entry.rows[number as usize].footprint;
         let pairs = |parallel: &[u32]| -> usize {
             let with_earlier = |(at, one): (usize, &u32)| {
                 parallel[..at].iter().filter(|other| conflict(of(*one), of(**other))).count()

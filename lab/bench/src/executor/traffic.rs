@@ -59,7 +59,7 @@ impl PairTraffic {
     /// A replica's batch cannot have such requests.
     pub fn send(&mut self, entry: &Entry<Job<Command>>, token: StateToken) -> anyhow::Result<()> {
         let requests: Vec<Request> =
-            entry.requests.iter().filter_map(|work| work.request.request()).map(request).collect();
+            entry.rows.iter().filter_map(|work| work.request.request()).map(request).collect();
         let mut rest = &requests[..];
         while !rest.is_empty() {
             let (part, others) = rest.split_at(leading(rest));

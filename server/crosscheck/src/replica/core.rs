@@ -1,7 +1,5 @@
 //! The stages of a replica, without how the replicas agree on what was executed (`agree/`), which acts on them.
 
-use vote::RequestResult;
-
 use super::calls::Calls;
 use super::clocks::Timekeeper;
 use super::copies::Copies;
@@ -14,7 +12,7 @@ use super::scrubs::Scrubs;
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
 use crate::hooks::{FaultPoint, Hooks};
-use crate::job::{Executed, Runs};
+use crate::running::{Executed, Runs};
 use crate::service::Service;
 use crate::state::CheckpointHead;
 use crate::world::{Observation, World};
@@ -34,34 +32,24 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) calls: Calls,
 }
 
-/// A batch that has all its results.
-pub(super) struct ExecutedBatch {
-    /// Number of the batch.
-    pub(super) batch: u64,
-    /// The replica whose clients sent it.
-    pub(super) origin: u8,
-    pub(super) results: Vec<RequestResult>,
-}
-
 impl<S: Service, W: World> Core<S, W> {
     /// Records that a batch has all its results, and how it was run.
-    pub(super) fn on_executed(&mut self, executed: Executed) -> ExecutedBatch {
-        let Executed { batch, origin, mut results, runs } = executed;
-        let env = &mut self.env;
+    pub(super) fn on_executed(&mut self, executed: &mut Executed) {
+        let Executed { batch, origin, results, runs } = executed;
+        let (batch, origin, env) = (*batch, *origin, &mut self.env);
         let mut unvoted = Vec::new();
-        env.hooks.at(FaultPoint::Executed(batch, &mut results, &mut unvoted));
+        env.hooks.at(FaultPoint::Executed(batch, results, &mut unvoted));
         for (place, reply) in unvoted {
             self.clients.release(place, reply, None, env);
         }
-        env.world.see(Observation::Executed { batch, results: &results });
-        self.executor.keep_runs(batch, Runs { origin, of_requests: runs }, &env.hooks);
+        env.world.see(Observation::Executed { batch, results });
+        self.executor.keep_runs(batch, Runs { origin, of_requests: std::mem::take(runs) }, &env.hooks);
         env.tally.requests += results.len() as u64;
         env.tally.executed = env.tally.executed.max(batch);
         env.tally.failed_checks += results.iter().filter(|result| result.failure.is_some()).count() as u64;
         if let Some(executed) = self.executor.on_executed(batch) {
             env.peers.progress.executed = executed;
         }
-        ExecutedBatch { batch, origin, results }
     }
 
     /// If this replica leads and a timer is due, orders a request that only passes time.

@@ -15,10 +15,11 @@ use crate::checkpoint::CheckpointHead;
 use crate::copying::CurrentCopy;
 use crate::decoding::decode;
 use crate::hooks::{self, FaultPoint, Hooks, ThreadRole};
-use crate::job::{Job, UnstableBatches, Work};
+use crate::job::{Job, Work};
 use crate::limits;
 use crate::peers::probe::PeerProgress;
 use crate::reply::KeptReplies;
+use crate::running::UnstableBatches;
 use crate::service::Service;
 use crate::settings::{Mode, Settings};
 use crate::stepped_workers::{SteppedWorker, SteppedWorkers};
@@ -257,7 +258,7 @@ impl<S: Service> Execution<S> {
     /// The batch of log entry `index` is next; `is_long` if it has a request that may wait or take long.
     pub(super) fn append(&mut self, index: u64, entry: Arc<schedule::Entry<Job<S::Request>>>, is_long: bool) {
         let batch = entry.index;
-        self.next_position += entry.requests.len() as u64;
+        self.next_position += entry.rows.len() as u64;
         self.entries.push_back(index);
         self.schedule.append(entry);
         if let Some(solo) = &mut self.solo {

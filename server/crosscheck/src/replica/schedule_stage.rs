@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use order::{Batch, Delivered};
 use schedule::Footprint;
-use vote::Place;
 
 use super::copies;
 use super::core::Core;
-use super::decoded::{Decoded, decode_delivered};
-use super::pending::{PendingReply, Recipient};
+use super::pending::PendingReply;
+use super::rows::BatchRows;
 use crate::hooks::{FaultPoint, Hooks};
-use crate::job::{InFlight, Job, ResultSlot, Work};
+use crate::job::{Job, Work};
 use crate::ordered::Control;
+use crate::running::RunningBatch;
 use crate::service::Service;
 use crate::state;
 use crate::world::{Observation, World};
@@ -34,53 +34,41 @@ impl<S: Service, W: World> Core<S, W> {
         self.env.world.see(Observation::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;
-        let in_flight = InFlight::new(batch, time_us, origin, delivered.batch.len());
-        let mut requests = Vec::with_capacity(delivered.batch.len());
+        let mut rows = BatchRows::new(
+            RunningBatch::new(batch, time_us, origin, delivered.batch.len()),
+            delivered.batch.len(),
+        );
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut is_long) = (None, false);
+        let mut checkpoint = None;
         for (number, request) in delivered.batch.requests().enumerate() {
-            let place = Place::new(batch, number as u16);
-            let Decoded { request_checksum, request, work, footprint } =
-                decode_delivered(execution, delivered, (place, number, request), &mut self.env);
-            let work = match work {
+            let position = execution.next_position() + number as u64;
+            let request = (delivered, number, request);
+            let row = rows.add(request, (mine, position), execution, &mut self.env);
+            match &row.request.work {
                 Work::Control(control @ (Control::CopyPart { .. } | Control::CopyWanted)) => {
-                    copies::delivered(
-                        (control, time_us),
+                    row.request.work = copies::delivered(
+                        (control.clone(), time_us),
                         execution,
                         (&mut self.copies, &mut self.transfer),
                         (&mut self.order, &mut self.env),
-                    )
+                    );
                 }
-                work => work,
-            };
-            if let Work::Control(Control::Checkpoint { session, limit }) = &work {
-                checkpoint = Some((*session, *limit));
+                Work::Control(Control::Checkpoint { session, limit }) => {
+                    checkpoint = Some((*session, *limit))
+                }
+                _ => {}
             }
-            is_long |= matches!(&work, Work::Control(control) if control.is_long(self.env.settings.me));
-            let result = ResultSlot {
-                batch: in_flight.clone(),
-                request: number as u16,
-                mine,
-                of_client: !Control::is_control(&request.bytes),
-                checksum: request_checksum,
-                position: execution.next_position() + number as u64,
-                time_us: 0,
-            };
-            let owner = owners.get(number).copied();
-            owed.extend(owner.map(|owner| PendingReply { owner, request_checksum }));
-            let stream = owner.as_ref().and_then(Recipient::stream);
-            requests.push(schedule::Work {
-                request: Job::new(work, request, Some(result)),
-                footprint,
-                stream,
-            });
+            if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
+                owed.push(PendingReply { owner: *owner, request_checksum: place.checksum });
+                row.stream = owner.stream();
+            }
         }
         if let Some((session, limit)) = checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.
             let order = self.order.orderer.export_state();
             let head = Arc::new(state::CheckpointHead { index: delivered.index, batch, order });
-            let request = Job::unordered(self.copies.checkpoint_delivered(session, limit, head));
-            requests.push(schedule::Work { request, footprint: Footprint::all(), stream: None });
+            let job = Job::unordered(self.copies.checkpoint_delivered(session, limit, head));
+            rows.add_unordered(job, Footprint::all());
         }
         if mine {
             self.clients.owe(batch, owed);
@@ -90,9 +78,9 @@ impl<S: Service, W: World> Core<S, W> {
             time_us,
             seed: delivered.batch.seed,
             drain: delivered.batch.drain,
-            requests,
+            rows: rows.rows,
         });
-        execution.append(delivered.index, entry, is_long);
+        execution.append(delivered.index, entry, rows.is_long);
         self.executor.watchdog_view.execute(execution.oldest());
         if let Some(time_us) = newest {
             let _ = self.time.check_ordered_time(time_us, &mut self.order, &mut self.env);

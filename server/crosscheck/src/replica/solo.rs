@@ -6,13 +6,15 @@
 //! worker.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use execute::Pause;
 use parking_lot::Mutex;
-use schedule::{Lock, Step};
+use schedule::Lock;
 use self_cell::self_cell;
 
 use super::input::Input;
@@ -180,20 +182,21 @@ impl<S: Service> Solo<S> {
         let mut time = Duration::ZERO;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let locks = self.locks.borrow_dependent();
-            loop {
-                let Step::Run(turn) = worker.next() else { return Slice::Idle };
+            execute::run_rows(worker, |turn| {
                 self.context.run_turn(turn, locks, &mut self.replies);
                 time = elapsed();
-                if time >= limits::SOLO_RUN {
-                    return Slice::More;
-                }
-            }
+                if time >= limits::SOLO_RUN { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
         }));
         reports.append(&mut self.reported.lock());
-        let slice = ran.unwrap_or_else(|_| {
-            reports.push(Report::Ended);
-            Slice::Idle
-        });
+        let slice = match ran {
+            Ok(Pause::Stopped) => Slice::More,
+            Ok(Pause::Idle | Pause::Closed) => Slice::Idle,
+            Err(_) => {
+                reports.push(Report::Ended);
+                Slice::Idle
+            }
+        };
         (slice, time)
     }
 }

@@ -14,9 +14,10 @@ use vote::{Failure, Pairs, RequestInfo, RequestResult, RunDigests};
 use super::{Context, Report, core};
 use crate::copying::CopySeal;
 use crate::hooks::{FaultPoint, Hooks, Rule, TurnPoint};
-use crate::job::{Job, ResultSlot, RunNotes, Work};
+use crate::job::{InBatch, Job, Work};
 use crate::naming::Named;
 use crate::reply::Replies;
+use crate::running::RunNotes;
 use crate::service::{Service, declared};
 use crate::{Corrupted, Cx};
 
@@ -41,7 +42,6 @@ impl<S: Service> Context<S> {
         &self,
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
-        slot: Option<ResultSlot>,
         replies: &mut Replies,
     ) -> Outcome {
         let Ran { end, outcome, reproduced, runs, kept } = self.run(turn, locks, &mut replies.current);
@@ -51,7 +51,7 @@ impl<S: Service> Context<S> {
                 match self.confirm_retry(turn, locks, &mut replies.current) {
                     Ok(confirmed) => confirmed,
                     Err(failure) => {
-                        self.leave(slot, |request_info| RequestResult::abandoned(request_info, failure));
+                        self.abandon(turn, failure);
                         return Outcome::Abandoned;
                     }
                 }
@@ -64,16 +64,16 @@ impl<S: Service> Context<S> {
             kind,
             reproduced: matches!(reproduced, Some(Reproduced::Same | Reproduced::Masked)),
         };
-        if let (Some(slot), Some(Reproduced::Masked)) = (&slot, reproduced) {
-            (self.report)(Report::Masked { place: slot.place(), core: ran.core, kind });
+        if let (Some(place), Some(Reproduced::Masked)) = (&turn.request().place, reproduced) {
+            (self.report)(Report::Masked { place: place.of_vote(), core: ran.core, kind });
         }
         let failure = match end {
             End::Retry(_) => return outcome,
             End::Done(touched) => {
-                self.keep(turn, slot.as_ref(), kept);
+                self.keep(turn, kept);
                 let wrong_bits = self.strike(turn, &mut replies.current);
-                let started = self.started(turn, slot.as_ref());
-                self.leave_ran(slot, ran, |request_info| {
+                let started = self.started(turn);
+                self.leave_ran(turn, ran, |request_info| {
                     let request_info = RequestInfo { kind, ..request_info };
                     let mut result = self.result(request_info, touched.into_pairs(), replies, runs);
                     result.set_started(started);
@@ -84,8 +84,8 @@ impl<S: Service> Context<S> {
             }
             End::Panicked => {
                 // A panic is a function of the ordered log, so every healthy replica gives this same answer.
-                let runs = self.refuse(turn, slot.as_ref(), replies);
-                self.leave_ran(slot, ran, |request_info| {
+                let runs = self.refuse(turn, replies);
+                self.leave_ran(turn, ran, |request_info| {
                     self.result(RequestInfo { kind, ..request_info }, Pairs::new(), replies, runs)
                 });
                 return outcome;
@@ -107,7 +107,7 @@ impl<S: Service> Context<S> {
                 return outcome;
             }
         };
-        self.leave_failed(turn, slot, ran, failure, replies);
+        self.leave_failed(turn, ran, failure, replies);
         outcome
     }
 
@@ -115,13 +115,12 @@ impl<S: Service> Context<S> {
     fn leave_failed(
         &self,
         turn: &Turn<'_, Job<S::Request>>,
-        slot: Option<ResultSlot>,
         ran: RunNotes,
         failure: Failure,
         replies: &mut Replies,
     ) {
-        let refused = self.mode.twice.then(|| self.refuse(turn, slot.as_ref(), replies));
-        self.leave_ran(slot, ran, |request_info| {
+        let refused = self.mode.twice.then(|| self.refuse(turn, replies));
+        self.leave_ran(turn, ran, |request_info| {
             let request_info = RequestInfo { kind: ran.kind, ..request_info };
             let reported = refused.map(|runs| self.result(request_info, Pairs::new(), replies, runs));
             RequestResult {
@@ -133,8 +132,8 @@ impl<S: Service> Context<S> {
 
     /// The digest of what a request has started, where the vote compares it: in verified mode the digest of the
     /// schedule has it, and two runs have made it. A request without a result has no vote.
-    fn started(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>) -> u128 {
-        let is_compared = self.mode.crosschecked && slot.is_some();
+    fn started(&self, turn: &Turn<'_, Job<S::Request>>) -> u128 {
+        let is_compared = self.mode.crosschecked && turn.request().place.is_some();
         if is_compared { execute::started(turn, Job::bytes) } else { 0 }
     }
 
@@ -207,8 +206,8 @@ impl<S: Service> Context<S> {
         };
         let runs = RunDigests::default();
         if self.mode.verified {
-            let slot = turn.request().result.as_ref();
-            let room = slot.map_or_else(Kept::new, |slot| slot.batch.room());
+            let place = turn.request().place.as_ref();
+            let room = place.map_or_else(Kept::new, |place| place.batch.room());
             let (end, outcome, kept) = runner.once_keeping(turn, reply, room, handler);
             // While the locks are held: it is behind every request that it has seen.
             let kept = Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept });
@@ -240,11 +239,12 @@ impl<S: Service> Context<S> {
     }
 
     /// In verified mode: a request has ended, and can be rolled back.
-    fn keep(&self, turn: &Turn<'_, Job<S::Request>>, slot: Option<&ResultSlot>, kept: Option<KeptRequest>) {
+    fn keep(&self, turn: &Turn<'_, Job<S::Request>>, kept: Option<KeptRequest>) {
         let Some(mut kept) = kept else { return };
-        self.hooks.at(FaultPoint::Kept(slot.map(ResultSlot::place), &mut kept));
-        match slot {
-            Some(slot) => slot.batch.keep(Some(slot.request), kept),
+        let place = turn.request().place.as_ref();
+        self.hooks.at(FaultPoint::Kept(place.map(InBatch::of_vote), &mut kept));
+        match place {
+            Some(place) => place.batch.keep(Some(place.number), kept),
             None => match self.unstable.find(turn.entry_index()) {
                 Some(batch) => batch.keep(None, kept),
                 // Nothing could take it back.
@@ -265,7 +265,7 @@ impl<S: Service> Context<S> {
         reply: &mut Vec<u8>,
     ) -> Result<(End, Outcome), Failure> {
         let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
-        if turn.request().result.is_some() {
+        if turn.request().place.is_some() {
             let declared = declared(&*self.service, &request);
             let held = turn.footprint();
             let fits = |(lock, shared)| held.allows(lock, shared);
@@ -284,25 +284,20 @@ impl<S: Service> Context<S> {
 
     /// Replaces the current reply by the one of a request that has no effect. Where a node compares with itself, it is
     /// made twice: for the request as it was decoded, and for its ordered bytes decoded again.
-    fn refuse(
-        &self,
-        turn: &Turn<'_, Job<S::Request>>,
-        slot: Option<&ResultSlot>,
-        replies: &mut Replies,
-    ) -> RunDigests {
+    fn refuse(&self, turn: &Turn<'_, Job<S::Request>>, replies: &mut Replies) -> RunDigests {
         let Work::Service(request) = &turn.request().work else { return RunDigests::default() };
-        let (true, Some(slot)) = (self.mode.twice, slot) else {
+        let (true, Some(place)) = (self.mode.twice, &turn.request().place) else {
             self.service.panicked(request, &mut replies.current);
             return RunDigests::default();
         };
-        let RequestInfo { position, time_us, .. } = slot.request_info();
+        let (position, time_us) = (turn.position(), turn.time_us());
         let mut made = |run: u8, request: &S::Request, checksum: u32| {
             replies.current.clear();
             self.service.panicked(request, &mut replies.current);
             let answer = Answer::new(position, time_us, checksum, &replies.current);
             (digest::run(run, digest::request(&[], &answer)), answer.digest)
         };
-        let (first, reply) = made(1, request, slot.checksum);
+        let (first, reply) = made(1, request, place.checksum);
         // Without a second digest no reply leaves, and the client's connection is closed.
         let again = decode_again(&*self.service, turn.request());
         let second = again.map_or(0, |again| made(2, &again, turn.request().checksum).0);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use execute::{End, Protection, ReadEnd, Regions, Repeat, Reproduced, Runner, SealHook, Stopped};
 use object::{Injection, Kept, Protect, Region, RegionId, critical, genesis};
 use schedule::{
-    Access, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule, Turn, Work,
-    Worker,
+    Access, BatchRow, Config, Cx, DetMutex, Entry, Footprint, Lock, LockRules, Outcome, Retry, Schedule,
+    Turn, Worker,
 };
 use vote::{Pairs, RequestInfo, RequestResult, RunDigests, digest};
 
@@ -257,9 +257,8 @@ impl Bank {
         if let Request::PayInBoth(_) = request.decoded {
             footprint.write(1);
         }
-        let work = Work { request, footprint, stream: None };
-        let entry =
-            Entry { index: self.next, time_us: self.next, seed: 0, drain: true, requests: vec![work] };
+        let work = BatchRow { request, footprint, stream: None };
+        let entry = Entry { index: self.next, time_us: self.next, seed: 0, drain: true, rows: vec![work] };
         self.next += 1;
         self.schedule.append(Arc::new(entry));
         let locks: [&dyn Lock; 2] = [&self.accounts[0], &self.accounts[1]];

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crosscheck::object::request::{self, Protect, ScopeOptions};
 use crosscheck::object::{Kept, ObjectId, Region, RegionId, Touched, corrupted};
 use crosscheck::schedule::{
-    self, Access, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Work, Worker,
+    self, Access, BatchRow, Entry, Footprint, LockRules, Outcome, Schedule, Step, Turn, Worker,
 };
 use crosscheck::{Action, ClientCounters, Cx, Job, Progress, Protocol, Service};
 use memcached::command::{Command, Keys, decode};
@@ -81,8 +81,8 @@ impl Replica {
         let mut footprint = Footprint::new();
         self.service.footprint(&command, &mut footprint);
         self.index += 1;
-        let requests = vec![Work { request: Job::internal(command, ordered), footprint, stream: None }];
-        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        let requests = vec![BatchRow { request: Job::internal(command, ordered), footprint, stream: None }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows: requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
@@ -185,8 +185,8 @@ impl Replica {
         self.index += 1;
         let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
         let request = Job::internal(request, Bytes::new());
-        let requests = vec![Work { request, footprint: Footprint::one(region_id), stream: None }];
-        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, requests };
+        let requests = vec![BatchRow { request, footprint: Footprint::one(region_id), stream: None }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows: requests };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
         match self.worker.next() {

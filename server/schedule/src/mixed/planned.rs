@@ -48,8 +48,8 @@ pub(super) enum Resolved {
 
 impl<R> Planned<R> {
     pub fn new(entry: Arc<Entry<R>>, number: u64, plan: ParallelBatches) -> Self {
-        let is_complete = plan.order.len() == entry.requests.len();
-        let plan = if is_complete { plan } else { ParallelBatches::in_arrival_order(entry.requests.len()) };
+        let is_complete = plan.order.len() == entry.rows.len();
+        let plan = if is_complete { plan } else { ParallelBatches::in_arrival_order(entry.rows.len()) };
         Planned {
             entry,
             number,

@@ -96,7 +96,7 @@ impl<R> SharedSchedule<R> {
     /// Begins a batch, after all before; the caller has entered the gate.
     pub fn begin(&self, batch: &Planned<R>) {
         self.begun.fetch_add(1, Ordering::AcqRel);
-        let Entry { time_us, requests, .. } = &*batch.entry;
+        let Entry { time_us, rows, .. } = &*batch.entry;
         let mut versions = self.versions.lock();
         let state = Arc::make_mut(&mut versions.newest);
         state.time_us = (*time_us).max(state.time_us.saturating_add(1));
@@ -105,7 +105,7 @@ impl<R> SharedSchedule<R> {
         }
         let started = std::mem::take(&mut state.queue);
         let begun = Begun { position: state.position, time_us: state.time_us, started };
-        state.position += (begun.started.len() + requests.len()) as u64;
+        state.position += (begun.started.len() + rows.len()) as u64;
         drop(versions);
         if !batch.begin(begun) {
             self.end(batch);

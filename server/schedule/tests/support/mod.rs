@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use object::{ScopeOptions, critical, request};
 use schedule::{
-    Access, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId, Origin,
-    Outcome, Retry, Schedule, SplitMix64, Turn, Work, Worker,
+    Access, BatchRow, Config, Cx, DetMutex, DetRwLock, DispatcherState, Entry, Footprint, Lock, LockId,
+    Origin, Outcome, Retry, Schedule, SplitMix64, Turn, Worker,
 };
 
 use program::{Machine, Missed, Program, mix};
@@ -434,12 +434,12 @@ pub fn random_log(rng: &mut SplitMix64, programs: u64, locks: u32) -> Log {
                 // The locks of a kind change twice per log: learned forecasts become wrong.
                 let fashion = 3 * made / programs;
                 let program = if cut { Program::cut() } else { Program::random(rng, locks, 3, fashion) };
-                Work { footprint: program.footprint, request: Arc::new(program), stream: None }
+                BatchRow { footprint: program.footprint, request: Arc::new(program), stream: None }
             })
             .collect();
         made += requests.len() as u64;
         let drain = rng.below(if calm { 3 } else { 20 }) == 0;
-        log.push(Arc::new(Entry { index, time_us, seed: rng.next_u64(), drain, requests }));
+        log.push(Arc::new(Entry { index, time_us, seed: rng.next_u64(), drain, rows: requests }));
     }
     log
 }

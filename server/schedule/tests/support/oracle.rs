@@ -94,7 +94,7 @@ impl Oracle {
                 let (_, position, number, program) = self.timers.remove(0);
                 self.internal.push_back((program, Origin::Timer { position, number }));
             }
-            for (at, work) in entry.requests.iter().enumerate() {
+            for (at, work) in entry.rows.iter().enumerate() {
                 self.before_log();
                 let origin = Origin::Entry { index: entry.index, request: at as u32 };
                 let (program, footprint) = (Arc::clone(&work.request), work.footprint);

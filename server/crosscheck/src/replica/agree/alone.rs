@@ -7,10 +7,11 @@ use vote::{Failure, Place, RequestResult, Withheld};
 
 use super::barrier::CheckingBarrier;
 use super::{Agreement, PeerNews, Progress, on_state_report};
-use crate::replica::core::{Core, ExecutedBatch};
+use crate::replica::core::Core;
 use crate::replica::environment::Environment;
 use crate::replica::own_clients::OwnClients;
 use crate::replica::pending::{PendingReply, Recipient};
+use crate::running::Executed;
 use crate::service::{Service, kind_in_words};
 use crate::settings::Mode;
 use crate::worker::Report;
@@ -27,8 +28,8 @@ pub(super) struct Alone {
 impl<S: Service, W: World> Agreement<S, W> for Alone {
     fn on_report(&mut self, report: Report, core: &mut Core<S, W>) {
         match on_state_report(report, core) {
-            Some(Report::Executed(executed)) => {
-                let executed = core.on_executed(executed);
+            Some(Report::Executed(mut executed)) => {
+                core.on_executed(&mut executed);
                 if core.env.settings.mode.twice && !core.env.settings.is_solo() {
                     self.barrier.hold(core.executor.progress(), executed);
                     self.pass_barrier(core);
@@ -73,8 +74,8 @@ impl Alone {
 
 /// A reply leaves when its request has run; with the letter T only if both runs of it left the same. A request that
 /// failed a check has no reply, or with T one that says so.
-fn externalize<S: Service, W: World>(executed: ExecutedBatch, core: &mut Core<S, W>) {
-    let ExecutedBatch { batch, origin, results } = executed;
+fn externalize<S: Service, W: World>(executed: Executed, core: &mut Core<S, W>) {
+    let Executed { batch, origin, results, .. } = executed;
     let Core { clients, env, .. } = core;
     for (number, result) in results.into_iter().enumerate() {
         let place = Place::new(batch, number as u16);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use schedule::WorkerProgress;
 
-use crate::replica::core::ExecutedBatch;
+use crate::running::Executed;
 
 /// The checking barrier (SEI, NSDI'15, section 4.2).
 ///
@@ -14,12 +14,12 @@ use crate::replica::core::ExecutedBatch;
 /// all workers is noted, and its replies leave when each request that was running then has ended.
 #[derive(Default)]
 pub(super) struct CheckingBarrier {
-    held: VecDeque<(Vec<WorkerProgress>, ExecutedBatch)>,
+    held: VecDeque<(Vec<WorkerProgress>, Executed)>,
 }
 
 impl CheckingBarrier {
     /// A batch has its results, and the workers have this `progress`.
-    pub fn hold(&mut self, progress: Vec<WorkerProgress>, checked: ExecutedBatch) {
+    pub fn hold(&mut self, progress: Vec<WorkerProgress>, checked: Executed) {
         self.held.push_back((progress, checked));
     }
 
@@ -29,7 +29,7 @@ impl CheckingBarrier {
     }
 
     /// The next batch whose replies may leave, now that the workers have this `progress`.
-    pub fn pass(&mut self, progress: &[WorkerProgress]) -> Option<ExecutedBatch> {
+    pub fn pass(&mut self, progress: &[WorkerProgress]) -> Option<Executed> {
         let (noted, _) = self.held.front()?;
         let mut pairs = noted.iter().zip(progress);
         let all_ended = noted.len() == progress.len() && pairs.all(|(noted, now)| noted.has_ended(now));
@@ -45,8 +45,8 @@ mod tests {
         WorkerProgress { watermark: 0, running, resolved }
     }
 
-    fn batch(batch: u64) -> ExecutedBatch {
-        ExecutedBatch { batch, origin: 0, results: Vec::new() }
+    fn batch(batch: u64) -> Executed {
+        Executed { batch, origin: 0, results: Vec::new(), runs: Vec::new() }
     }
 
     #[test]

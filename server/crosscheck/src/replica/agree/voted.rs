@@ -15,9 +15,10 @@ use super::{Agreement, PeerNews, Progress, Watched, on_state_report};
 use crate::admin::Status;
 use crate::hooks::{FaultPoint, Hooks, Rule};
 use crate::ordered::Control;
-use crate::replica::core::{Core, ExecutedBatch};
+use crate::replica::core::Core;
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
+use crate::running::Executed;
 use crate::service::{Service, kind_in_words};
 use crate::worker::Report;
 use crate::world::{Observation, World};
@@ -129,8 +130,9 @@ impl Voted {
 impl<S: Service, W: World> Agreement<S, W> for Voted {
     fn on_report(&mut self, report: Report, core: &mut Core<S, W>) {
         match report {
-            Report::Executed(executed) => {
-                let ExecutedBatch { batch, origin, results } = core.on_executed(executed);
+            Report::Executed(mut executed) => {
+                core.on_executed(&mut executed);
+                let Executed { batch, origin, results, .. } = executed;
                 self.awaited_by |= 1 << origin;
                 self.vote(Event::Executed { batch, requests: results }, core);
             }

@@ -131,11 +131,11 @@ impl<'a> Threads<'a> {
                 if index <= last {
                     let work = |request| {
                         let footprint = footprint_of(service, &request);
-                        schedule::Work { request, footprint, stream: None }
+                        schedule::BatchRow { request, footprint, stream: None }
                     };
                     let requests = jobs.into_iter().map(work).collect();
                     let drain = batch % 4 == 3;
-                    schedule.append(Arc::new(Entry { index, time_us, seed: batch, drain, requests }));
+                    schedule.append(Arc::new(Entry { index, time_us, seed: batch, drain, rows: requests }));
                 }
             }
         }

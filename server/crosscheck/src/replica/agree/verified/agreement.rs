@@ -13,7 +13,7 @@ use crate::packed_state::PackedState;
 #[cfg(feature = "inject")]
 use crate::replica::agree::AgreementFault;
 use crate::replica::agree::{Agreement, AgreementMarks, NotProven, PeerNews, Progress, Watched};
-use crate::replica::core::{Core, ExecutedBatch};
+use crate::replica::core::Core;
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::SortsReads;
 use crate::replica::waits::Wait;
@@ -49,9 +49,9 @@ impl<S: Service, W: World> Agreement<S, W> for Verified {
 
     fn on_report(&mut self, report: Report, core: &mut Core<S, W>) {
         match report {
-            Report::Executed(executed) if !self.is_rolling_back() => {
-                let ExecutedBatch { batch, results, .. } = core.on_executed(executed);
-                self.on_executed(batch, results);
+            Report::Executed(mut executed) if !self.is_rolling_back() => {
+                core.on_executed(&mut executed);
+                self.on_executed(executed.batch, executed.results);
             }
             Report::BatchEnded(ended) => self.on(core).on_batch_ended(ended),
             Report::Damaged { batch, objects } => self.on(core).on_damaged(batch, objects),

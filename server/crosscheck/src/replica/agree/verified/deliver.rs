@@ -9,30 +9,29 @@ use vote::Place;
 
 use super::{Speculator, UnstableBatch};
 use crate::hooks::{self, FaultPoint, Hooks, Rule};
-use crate::job::{InFlight, Job, ResultSlot, Work};
+use crate::job::{Job, Work};
 use crate::limits;
 use crate::ordered::Control;
 use crate::replica::copies::{self, Copies};
-use crate::replica::decoded::{Decoded, decode_delivered};
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::OrderStage;
+use crate::replica::rows::BatchRows;
 use crate::replica::state_transfer::StateTransfer;
+use crate::running::RunningBatch;
 use crate::service::Service;
 use crate::state;
 use crate::world::{Observation, World};
 
-/// A batch while its requests are collected.
-struct Collected<R> {
-    in_flight: Arc<InFlight>,
-    requests: Vec<schedule::Work<Job<R>>>,
+/// A batch of a primary while it gets its rows.
+struct MixedRows<R> {
+    rows: BatchRows<R>,
     /// What the mixer gets of each request.
     keys: Vec<(Keys, Option<u32>)>,
     /// Numbers of this replica's own requests, with the tags of the replies' owners.
     tags: Vec<(u16, u64)>,
     /// Parts of a copy of the state, and its checkpoint: packed behind the batch.
     copied: Vec<(Control, Footprint)>,
-    is_long: bool,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -67,33 +66,31 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let mut sequential = last.sequential || stage.is_compared();
         self.core.env.hooks.at(FaultPoint::Sequential(&mut sequential));
         let len = parts.iter().map(|part| part.batch.len()).sum();
-        let in_flight = InFlight::new(number, time_us, last.batch.origin, len);
+        let running = RunningBatch::new(number, time_us, last.batch.origin, len);
         if let Some(speculation) = &mut stage.speculation {
-            in_flight.furnish(speculation.rooms(len));
+            running.furnish(speculation.rooms(len));
         }
-        let mut collected = Collected {
-            in_flight: in_flight.clone(),
-            requests: Vec::with_capacity(len + 1),
+        let mut mixed = MixedRows {
+            rows: BatchRows::new(running.clone(), len),
             keys: Vec::with_capacity(len + 1),
             tags: Vec::new(),
             copied: Vec::new(),
-            is_long: false,
         };
         for part in &parts {
-            collected.add(part, execution, &mut self.core.env);
+            mixed.add(part, execution, &mut self.core.env);
         }
         let head = state::CheckpointHead { index, batch: number, order: order.clone() };
         let (made, of) =
             ((&mut self.core.copies, &mut self.core.transfer), (&mut self.core.order, &mut self.core.env));
-        push_copied(&mut collected, &head, execution, made, of);
-        if collected.requests.is_empty() {
+        push_copied(&mut mixed, &head, execution, made, of);
+        if mixed.rows.rows.is_empty() {
             // Every part was a repeat. The number counts all the same.
-            collected.push(Job::nothing(), Footprint::new());
+            mixed.push(Job::nothing(), Footprint::new());
         }
-        let plan = plan(&mut stage.mixer, &collected.keys, sequential, &self.core.env.hooks);
+        let plan = plan(&mut stage.mixer, &mixed.keys, sequential, &self.core.env.hooks);
         self.core.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
-        let Collected { requests, tags, is_long, .. } = collected;
+        let MixedRows { rows: BatchRows { rows, is_long, .. }, tags, .. } = mixed;
         if let Some(speculation) =
             stage.speculation.as_mut().filter(|_| stage.unstable.len() >= limits::UNSTABLE_BATCHES)
         {
@@ -104,13 +101,13 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             speculation.agree(given_up);
             execution.agree(given_up);
         }
-        execution.unstable.push(in_flight.clone());
-        let entry = Arc::new(Entry { index: number, time_us, seed, drain, requests });
+        execution.unstable.push(running.clone());
+        let entry = Arc::new(Entry { index: number, time_us, seed, drain, rows });
         let appended = execution.append_mixed(index, entry, (plan, is_long));
         stage.unstable.push_back(UnstableBatch {
             number,
             appended,
-            in_flight,
+            running,
             order,
             tags,
             results,
@@ -128,7 +125,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 }
 
-impl<R: Clone + Send + Sync + 'static> Collected<R> {
+impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
     /// Adds the requests of one part.
     fn add<S: Service<Request = R>, W: World>(
         &mut self,
@@ -137,74 +134,61 @@ impl<R: Clone + Send + Sync + 'static> Collected<R> {
         env: &mut Environment<W>,
     ) {
         for (at, request) in part.batch.requests().enumerate() {
-            let number = self.requests.len() as u16;
-            let place = Place::new(part.number, number);
-            let decoded = decode_delivered(execution, part, (place, at, request), env);
-            let Decoded { request_checksum, request, work, footprint } = decoded;
-            match &work {
-                Work::Control(control @ Control::CopyPart { .. }) => {
-                    self.copied.push((control.clone(), footprint));
-                }
-                Work::Control(control @ Control::Checkpoint { .. }) => {
-                    self.copied.push((control.clone(), Footprint::all()));
-                }
-                _ => {}
-            }
-            self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
             let tag = part.tags.get(at).copied();
+            let (number, stream) = (self.rows.rows.len() as u16, request.stream);
+            let row = self.rows.add((part, at, request), (tag.is_some(), 0), execution, env);
             self.tags.extend(tag.map(|tag| (number, tag)));
             let mut keys = Keys::new();
-            match &work {
-                Work::Service(request) => execution.service.keys(request, &footprint, &mut keys),
-                _ => keys.of_footprint(&footprint),
+            match &row.request.work {
+                Work::Service(request) => execution.service.keys(request, &row.footprint, &mut keys),
+                work => {
+                    keys.of_footprint(&row.footprint);
+                    match work {
+                        Work::Control(control @ Control::CopyPart { .. }) => {
+                            self.copied.push((control.clone(), row.footprint));
+                        }
+                        Work::Control(control @ Control::Checkpoint { .. }) => {
+                            self.copied.push((control.clone(), Footprint::all()));
+                        }
+                        _ => {}
+                    }
+                }
             }
-            if !env.hooks.at(FaultPoint::Keys(place)) {
+            if !env.hooks.at(FaultPoint::Keys(Place::new(part.number, number))) {
                 keys.clear();
             }
-            let has_stream = request.stream != 0 && env.hooks.keeps(Rule::KeepsStreams);
-            let stream = has_stream.then(|| of_origin(part.batch.origin, request.stream));
-            self.keys.push((keys, stream));
-            let result = ResultSlot {
-                batch: self.in_flight.clone(),
-                request: number,
-                mine: tag.is_some(),
-                of_client: !Control::is_control(&request.bytes),
-                checksum: request_checksum,
-                position: 0,
-                time_us: 0,
-            };
-            let request = Job::new(work, request, Some(result));
-            self.requests.push(schedule::Work { request, footprint, stream: None });
+            let has_stream = stream != 0 && env.hooks.keeps(Rule::KeepsStreams);
+            self.keys.push((keys, has_stream.then(|| of_origin(part.batch.origin, stream))));
         }
     }
 
     /// Adds a request of the pipeline itself, which runs behind all before it.
-    fn push(&mut self, request: Job<R>, footprint: Footprint) {
+    fn push(&mut self, job: Job<R>, footprint: Footprint) {
         let mut keys = Keys::new();
         keys.alone();
         self.keys.push((keys, None));
-        self.requests.push(schedule::Work { request, footprint, stream: None });
+        self.rows.add_unordered(job, footprint);
     }
 }
 
 /// Adds the parts of a copy of the state, and its checkpoint: they are packed behind the batch. A replica that takes no
 /// part in the copy only takes their turns.
 fn push_copied<S: Service, W: World>(
-    collected: &mut Collected<S::Request>,
+    mixed: &mut MixedRows<S::Request>,
     head: &state::CheckpointHead,
     execution: &Execution<S>,
     (copies, transfer): (&mut Copies, &mut StateTransfer),
     (order, env): (&mut OrderStage, &mut Environment<W>),
 ) {
-    let time_us = collected.in_flight.time_us;
-    for (control, footprint) in std::mem::take(&mut collected.copied) {
+    let time_us = mixed.rows.batch.time_us;
+    for (control, footprint) in std::mem::take(&mut mixed.copied) {
         let work = match control {
             Control::Checkpoint { session, limit } => {
                 copies.checkpoint_delivered(session, limit, Arc::new(head.clone()))
             }
             control => copies::delivered((control, time_us), execution, (copies, transfer), (order, env)),
         };
-        collected.push(Job::unordered(work), footprint);
+        mixed.push(Job::unordered(work), footprint);
     }
 }
 

@@ -51,11 +51,11 @@ impl Verified {
             return Some(Folding::Waits);
         };
         let results = batch.results.as_ref()?;
-        speculation.take_rooms_back(batch.in_flight.take_rooms());
+        speculation.take_rooms_back(batch.running.take_rooms());
         let mut kept = Vec::with_capacity(results.len());
         let mut of_requests: Vec<Option<KeptRequest>> = results.iter().map(|_| None).collect();
         let mut started = Vec::new();
-        for (request, one) in batch.in_flight.take_kept() {
+        for (request, one) in batch.running.take_kept() {
             match request.map(|request| of_requests.get_mut(usize::from(request))) {
                 Some(Some(slot)) => *slot = Some(one),
                 Some(None) => return None,

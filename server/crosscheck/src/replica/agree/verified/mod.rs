@@ -51,13 +51,13 @@ use unserved::Unserved;
 
 use crate::admin::VerificationStatus;
 use crate::hooks::{FaultPoint, Hooks};
-use crate::job::InFlight;
 use crate::limits;
 use crate::ordered::Control;
 use crate::replica::core::Core;
 use crate::replica::environment::{Environment, PastCounts};
 use crate::replica::execution::VerifiedProgress;
 use crate::replica::tolerance::{self, OtherProcess, Verifying};
+use crate::running::RunningBatch;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::StateProof;
@@ -128,7 +128,7 @@ struct UnstableBatch {
     number: u64,
     /// The number by which the schedule tells its end.
     appended: u64,
-    in_flight: Arc<InFlight>,
+    running: Arc<RunningBatch>,
     /// The state of the order after it.
     order: order::State,
     /// This replica's requests in it: their numbers, and the tags under which they were submitted.
@@ -340,9 +340,9 @@ impl Verified {
     }
 
     /// The scheduled batches that were not folded, oldest first.
-    fn running(&self) -> Vec<Arc<InFlight>> {
+    fn running(&self) -> Vec<Arc<RunningBatch>> {
         let running = self.unstable.range(self.folded_len()..);
-        running.map(|batch| batch.in_flight.clone()).collect()
+        running.map(|batch| batch.running.clone()).collect()
     }
 
     /// As the primary of the view that is recorded: how many further processes may fail. `others` gives what is known

@@ -93,6 +93,10 @@ pub const UNACKNOWLEDGED: Duration = Duration::from_secs(1);
 /// Frames to a peer that may wait for one that is urgent: the leader allows 64 appends without an acknowledgement.
 pub const DEFERRED: usize = 16;
 
+/// How long a replica that was asked to stop answers the requests that it has read.
+pub const DRAIN: Duration = Duration::from_secs(2);
+/// How long a client that was told the end of its connection has to close it, too.
+pub const END_PATIENCE: Duration = Duration::from_millis(100);
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
 /// Longest time the order thread sleeps while something may be due.

@@ -33,7 +33,9 @@ pub(super) enum StepOutcome {
         /// Waits for budget, and is not read from meanwhile: call `go_on` when there is some.
         waits: Option<Wait>,
     },
-    /// Ended.
+    /// The client sends nothing more, and all replies have left.
+    Ended,
+    /// Ended otherwise.
     Closed,
 }
 
@@ -236,7 +238,7 @@ impl<P: Protocol> Connection<P> {
         loop {
             self.decode(reading, &mut submit);
             self.paused = self.is_full();
-            let is_kept = self.closing || self.paused || self.is_waiting();
+            let is_kept = self.closing || self.half_closed || self.paused || self.is_waiting();
             if is_kept || reading.left == 0 || !self.readable || taken >= limits::READ_PER_TURN {
                 break;
             }
@@ -281,8 +283,30 @@ impl<P: Protocol> Connection<P> {
             StepOutcome::Open { unread, unsent, waits } => {
                 StepOutcome::Open { unread: unread || (cut_short && self.may_go_on()), unsent, waits }
             }
-            StepOutcome::Closed => StepOutcome::Closed,
+            ended => ended,
         }
+    }
+
+    /// No further byte is read, as if the client had sent its last one: this replica is about to stop. Whole requests
+    /// that were read are answered.
+    pub(super) fn drain(&mut self) {
+        self.half_closed = true;
+    }
+
+    /// All replies have left after [`Connection::drain`]: the client reads the end. False if the socket is not the
+    /// connection's own.
+    pub(super) fn end_writing(&mut self, counters: &ClientCounters) -> bool {
+        let is_own = self.has_own_socket(counters);
+        if is_own {
+            self.stream.end_writing();
+        }
+        is_own
+    }
+
+    /// Drops what the client still sends. A socket that is closed with unread bytes resets the connection, and the
+    /// client may lose replies that are on their way. Returns whether the client has not closed its end.
+    pub(super) fn discard(&mut self, counters: &ClientCounters) -> bool {
+        self.has_own_socket(counters) && self.stream.discard(limits::READ_PER_TURN)
     }
 
     /// The number of bytes that the next read may take from its socket; none if there is no budget for the rest of a
@@ -749,8 +773,11 @@ impl<P: Protocol> Connection<P> {
     fn outcome(&self) -> StepOutcome {
         let all_sent = !self.has_unsent();
         let has_more = !self.places.is_empty() || self.is_waiting() || self.has_request();
-        if all_sent && (self.broken || (self.half_closed && !has_more)) {
+        if all_sent && self.broken {
             return StepOutcome::Closed;
+        }
+        if all_sent && self.half_closed && !has_more {
+            return StepOutcome::Ended;
         }
         self.open(false)
     }

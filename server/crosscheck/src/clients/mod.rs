@@ -154,6 +154,10 @@ pub trait ClientSide: Send {
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
 
+    /// This replica is about to stop: no client is accepted, and none is read from. Each connection is closed when the
+    /// requests that were read are answered.
+    fn drain(&mut self, submissions: &mut Vec<Submission>);
+
     /// Called every [`limits::TICK`]. Handles some connections, in turn, as if their sockets had just reported all
     /// possible events, and closes those with an overdue reply: no event announces an event, a request or a reply that
     /// a fault has lost.
@@ -239,11 +243,15 @@ pub struct Clients<P> {
     read_buffer: ReadBuffer,
     /// What connections that have ended order, with their slots and generations, until the next tick.
     farewells: Vec<(u32, u32, order::Request)>,
+    /// This replica is about to stop.
+    drains: bool,
 }
 
 struct ConnectionEntry<P> {
     generation: u32,
     connection: Option<Connection<P>>,
+    /// The tick at which it was told its end. It is kept until its client has closed it too, for a while.
+    ended: Option<u64>,
 }
 
 impl<P: Protocol> Clients<P> {
@@ -287,6 +295,7 @@ impl<P: Protocol> Clients<P> {
             reported_unmoved: None,
             read_buffer: ReadBuffer::new(),
             farewells: Vec::new(),
+            drains: false,
         })
     }
 
@@ -322,7 +331,7 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn on_writable(&mut self, slot: u32) {
-        let entry = self.connections.get_mut(slot as usize);
+        let entry = self.connections.get_mut(slot as usize).filter(|entry| entry.ended.is_none());
         let Some(connection) = entry.and_then(|entry| entry.connection.as_mut()) else { return };
         self.budget.take_out(connection.held());
         let own = self.numbers.counters(&self.counters);
@@ -332,6 +341,9 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
+        if let Some(ended) = self.connections.get(slot as usize).and_then(|entry| entry.ended) {
+            return self.await_end(slot, ended);
+        }
         self.read(slot, submissions, |connection, reading, submit| connection.read(ending, reading, submit));
     }
 
@@ -387,12 +399,32 @@ impl<P: Protocol> Clients<P> {
                     self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
-            StepOutcome::Closed => self.close(slot),
+            StepOutcome::Ended if self.drains => {
+                let entry = &mut self.connections[slot as usize];
+                entry.ended = Some(self.ticks);
+                let counters = &self.counters;
+                if !entry.connection.as_mut().is_some_and(|connection| connection.end_writing(counters)) {
+                    self.close(slot);
+                }
+            }
+            StepOutcome::Ended | StepOutcome::Closed => self.close(slot),
+        }
+    }
+
+    /// Closes a connection that was told its end, at tick `ended`, once its client has closed it or had the time to.
+    fn await_end(&mut self, slot: u32, ended: u64) {
+        let entry = &mut self.connections[slot as usize];
+        let patience = limits::END_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let is_awaited = self.ticks.saturating_sub(ended) <= patience;
+        let is_open = |connection: &mut Connection<P>| connection.discard(&self.counters);
+        if !is_awaited || !entry.connection.as_mut().is_some_and(is_open) {
+            self.close(slot);
         }
     }
 
     fn close(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
+        entry.ended = None;
         if let Some(connection) = entry.connection.take() {
             self.budget.take_out(connection.held());
             // Replies in flight will find another generation; they are counted when they come.
@@ -496,6 +528,9 @@ impl<P: Protocol> Clients<P> {
         };
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = entry.connection.as_mut() else { return };
+        if let Some(ended) = entry.ended {
+            return self.await_end(slot, ended);
+        }
         let is_valid = connection.is_valid(self.bounds.shares.connection)
             && (connection.waits().is_none() || self.budget.has((slot, entry.generation)));
         self.counters.own_faults.fetch_add(u64::from(!is_valid), Relaxed);
@@ -561,7 +596,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
             socket.leaves_at_once();
         }
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(ConnectionEntry { generation: 0, connection: None });
+            self.connections.push(ConnectionEntry { generation: 0, connection: None, ended: None });
             (self.connections.len() - 1) as u32
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -582,6 +617,12 @@ impl<P: Protocol> ClientSide for Clients<P> {
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
+        if self.drains {
+            if let Some(connection) = &mut self.connections[slot as usize].connection {
+                connection.drain();
+            }
+            self.finish_step(slot, StepOutcome::Ended);
+        }
     }
 
     fn on_event(&mut self, event: &Event, submissions: &mut Vec<Submission>) {
@@ -644,6 +685,19 @@ impl<P: Protocol> ClientSide for Clients<P> {
         }
         if self.answered.is_empty() {
             self.answered = answered;
+        }
+    }
+
+    fn drain(&mut self, submissions: &mut Vec<Submission>) {
+        // Those that have connected read the end, and no reset.
+        self.accept();
+        self.drains = true;
+        self.acceptor = None;
+        for slot in 0..self.connections.len() as u32 {
+            if let Some(connection) = &mut self.connections[slot as usize].connection {
+                connection.drain();
+                self.on_readable(slot, false, submissions);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, Shutdown};
 
 /// A connected stream socket that does not block.
 ///
@@ -37,6 +37,12 @@ impl ClientSocket {
     #[inline]
     pub fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(rustix::io::writev(&self.0, slices)?)
+    }
+
+    /// Nothing more is written: the client reads the end after the last byte.
+    pub fn end_writing(&self) {
+        // An error means that the client has gone.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 
     /// Small replies leave at once. An error is harmless: a Unix socket has no such delay.

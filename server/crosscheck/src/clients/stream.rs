@@ -160,6 +160,28 @@ impl ClientStream {
         self.tls.as_ref().is_some_and(|tls| tls.has_begun_handshake())
     }
 
+    /// Says goodbye: nothing more is written.
+    pub fn end_writing(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.end(&self.socket);
+        }
+        self.socket.end_writing();
+    }
+
+    /// Drops what has come, up to `most` bytes. Returns whether more may come.
+    pub fn discard(&self, most: usize) -> bool {
+        let mut dropped = 0;
+        let mut buffer = [0; 4096];
+        while dropped < most {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(read) => dropped += read,
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
     /// Says goodbye, and takes the socket from the poll.
     pub fn end(&mut self, registry: &Registry) {
         if let Some(tls) = &mut self.tls {

@@ -201,6 +201,43 @@ fn a_half_closed_client_gets_its_last_reply() {
     assert_eq!(rest, b"done\n");
 }
 
+/// A replica that is about to stop: a request that was executed has its reply, one that was not read is not executed,
+/// and the client reads the end behind its last reply although it still sends.
+#[test]
+fn who_stops_answers_what_was_read_and_reads_no_more() {
+    for threads in [1, 2] {
+        let server = serve_on(threads, 10);
+        let mut clients: Vec<TcpStream> = (0..4).map(|_| server.connect()).collect();
+        let mut read = Vec::new();
+        for client in &mut clients {
+            client.write_all(b"one\ntwo\nhalf").unwrap();
+            read.extend([server.take(), server.take()]);
+        }
+        let idle = server.connect();
+        let begun = std::time::Instant::now();
+        server.threads.iter().for_each(|thread| thread.send(ThreadInput::Drain));
+        let ended = (&idle).read(&mut [0]).unwrap();
+        assert_eq!(ended, 0, "a client that waits for nothing reads the end");
+        for client in &mut clients {
+            client.write_all(b" a request\nmore\n").unwrap();
+        }
+        for submission in read {
+            server.send(submission.answered(submission.request.bytes.clone()));
+        }
+        for client in &mut clients {
+            let mut replies = Vec::new();
+            client.read_to_end(&mut replies).unwrap();
+            assert_eq!(replies, b"onetwo");
+        }
+        assert!(server.submitted.try_recv().is_err(), "nothing else is executed");
+        assert!(TcpStream::connect(server.address).is_err(), "no client is accepted");
+        while server.counters.open() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} are open", server.counters.open());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 #[test]
 fn a_reply_that_cannot_be_had_closes_the_connection_without_a_byte_of_it() {
     let server = serve(10);

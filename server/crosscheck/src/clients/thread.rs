@@ -20,6 +20,8 @@ pub enum ThreadInput {
     Reply(ReplyTo, Reply),
     /// There is no correct reply: the connection is closed rather than answered wrongly.
     Drop(ReplyTo),
+    /// This replica is about to stop ([`ClientSide::drain`]).
+    Drain,
     /// Stop: close the listener and every connection.
     Stop,
 }
@@ -95,6 +97,7 @@ fn run(
                 ThreadInput::Serve(accepted) => clients.adopt(accepted),
                 ThreadInput::Reply(to, reply) => clients.answer(to, Some(reply)),
                 ThreadInput::Drop(to) => clients.answer(to, None),
+                ThreadInput::Drain => clients.drain(&mut submissions),
                 ThreadInput::Stop => return,
             }
         }

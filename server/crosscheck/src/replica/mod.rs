@@ -35,6 +35,7 @@ mod solo;
 mod state_transfer;
 mod status;
 pub mod stepped;
+mod stopping;
 mod ticks;
 mod tolerance;
 mod waits;
@@ -91,6 +92,8 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     /// A buffer for the input of other threads, empty between rounds.
     inputs: Vec<Input>,
     next_tick_us: u64,
+    /// The time at which it stops, once it was asked to, whether or not its clients have all replies.
+    stops_at_us: Option<u64>,
 }
 
 impl<S: Service> Replica<S> {
@@ -192,6 +195,7 @@ impl<S: Service, W: World> Replica<S, W> {
             phase: ReplicaPhase::Starting,
             inputs: Vec::new(),
             next_tick_us: 0,
+            stops_at_us: None,
         }
     }
 

@@ -6,7 +6,6 @@ use super::Replica;
 use super::core::Core;
 use super::digests::DigestProgress;
 use super::execution::Execution;
-use crate::Stop;
 use crate::admin::{AdminCommand, EvidenceList, Position};
 use crate::admin_server::Call;
 use crate::ordered::Control;
@@ -64,7 +63,7 @@ impl<S: Service, W: World> Replica<S, W> {
             }
             AdminCommand::Shutdown => {
                 call.reply(&());
-                env.stop_with(Ok(Stop::Asked));
+                self.begin_stop();
             }
         }
     }

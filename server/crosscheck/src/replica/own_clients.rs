@@ -102,6 +102,19 @@ impl<W: World> OwnClients<W> {
         Ok(true)
     }
 
+    /// This replica is about to stop: no client is read from any more. Returns the requests that were read and not passed
+    /// on yet.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Submission> + '_ {
+        match &mut self.front {
+            Some(Frontend::Here(clients)) => clients.drain(&mut self.submissions),
+            Some(Frontend::Threads(threads)) => {
+                threads.iter().for_each(|thread| thread.send(ThreadInput::Drain));
+            }
+            None => {}
+        }
+        self.submissions.drain(..)
+    }
+
     /// Stops serving clients; ends the threads that do so, if there are some.
     pub(super) fn stop(&mut self) {
         if let Some(Frontend::Threads(threads)) = self.front.take() {

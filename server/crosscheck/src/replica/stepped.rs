@@ -242,7 +242,7 @@ impl<S: Service, W: World> Stepped<S, W> {
                 waited(to);
                 Some((to, None))
             }
-            ThreadInput::Serve(_) | ThreadInput::Stop => None,
+            ThreadInput::Serve(_) | ThreadInput::Drain | ThreadInput::Stop => None,
         };
         answers.into_iter().filter_map(answer).collect()
     }

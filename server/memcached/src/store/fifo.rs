@@ -1,6 +1,6 @@
 //! The queues of eviction (S3-FIFO): pages of references, so that a hit touches no neighbour and an insert one page.
 
-use crosscheck::object::{ObjectId, Ref, Store, Summed, critical};
+use crosscheck::object::{Malformed, ObjectId, Reader, Ref, Store, Summed, Summer, critical};
 
 use crate::store::item::ItemRef;
 
@@ -39,11 +39,16 @@ pub struct QueuePage {
     before: PageNumber,
     /// In a page that is in no queue: the next such page.
     after: PageNumber,
-    /// Those up to `pushed` are items, or holes where one left out of turn.
-    items: [ItemRef; PAGE],
-    pushed: u8,
+    items: PageItems,
     live: u8,
     is_free: bool,
+}
+
+/// The items of a page in the order in which they came.
+struct PageItems {
+    /// Those up to `pushed` are items, or holes where one left out of turn. The others mean nothing.
+    items: [ItemRef; PAGE],
+    pushed: u8,
 }
 
 /// The pages of both queues. Part of the shard's root object.
@@ -115,6 +120,38 @@ impl PageTable {
             (free, next) = (free + 1, page.after());
         }
         next == PageNumber::NONE && free + self.used == self.made && pages.store.len() == self.made as usize
+    }
+}
+
+impl PageItems {
+    const EMPTY: PageItems = PageItems { items: [ItemRef::NONE; PAGE], pushed: 0 };
+
+    fn pushed(&self) -> &[ItemRef] {
+        self.items.get(..usize::from(self.pushed)).unwrap_or(&self.items)
+    }
+}
+
+/// Written by hand so that only items that are there are summed and packed: a page that changes is half full on
+/// average.
+impl Summed for PageItems {
+    fn sum(&self, summer: &mut Summer) {
+        summer.length(usize::from(self.pushed));
+        ItemRef::sum_all(self.pushed(), summer);
+    }
+    fn pack(&self, out: &mut Vec<u8>) {
+        self.pushed.pack(out);
+        ItemRef::pack_all(self.pushed(), out);
+    }
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut row = PageItems { pushed: u8::unpack(from)?, ..PageItems::EMPTY };
+        let places = row.items.get_mut(..usize::from(row.pushed));
+        for place in places.ok_or(Malformed("a queue page with too many items"))? {
+            *place = ItemRef::unpack(from)?;
+        }
+        Ok(row)
+    }
+    fn blank() -> Self {
+        PageItems::EMPTY
     }
 }
 
@@ -256,8 +293,7 @@ impl Queue {
 #[critical]
 impl QueuePage {
     fn new(before: PageNumber) -> Self {
-        let items = [ItemRef::NONE; PAGE];
-        Self { before, after: PageNumber::NONE, items, pushed: 0, live: 0, is_free: false }
+        Self { before, after: PageNumber::NONE, items: PageItems::EMPTY, live: 0, is_free: false }
     }
 
     /// It is the last one of a queue from now on.
@@ -269,15 +305,15 @@ impl QueuePage {
     fn end(&mut self, next: PageNumber) {
         // Without what it held: pages in no queue are the same however they were used.
         (self.before, self.after, self.is_free) = (PageNumber::NONE, next, true);
-        (self.items, self.pushed, self.live) = ([ItemRef::NONE; PAGE], 0, 0);
+        (self.items, self.live) = (PageItems::EMPTY, 0);
     }
 
     fn items(&self) -> &[ItemRef] {
-        &self.items
+        self.items.pushed()
     }
 
     fn is_full(&self) -> bool {
-        usize::from(self.pushed) >= PAGE
+        usize::from(self.items.pushed) >= PAGE
     }
 
     fn is_dead(&self) -> bool {
@@ -299,7 +335,7 @@ impl QueuePage {
 
     /// The first item at this index or behind it, with its index.
     pub fn next_from(&self, index: u8) -> Option<(u8, ItemRef)> {
-        let mut places = (0..).zip(self.items.iter().copied()).skip(usize::from(index));
+        let mut places = (0..).zip(self.items.pushed().iter().copied()).skip(usize::from(index));
         places.find(|(_, item)| item.is_some())
     }
 
@@ -312,21 +348,21 @@ impl QueuePage {
     }
 
     fn push(&mut self, item: ItemRef) -> u8 {
-        let index = self.pushed;
-        if let Some(slot) = self.items.get_mut(usize::from(index)) {
+        let index = self.items.pushed;
+        if let Some(slot) = self.items.items.get_mut(usize::from(index)) {
             *slot = item;
         }
-        self.pushed = index.saturating_add(1);
+        self.items.pushed = index.saturating_add(1);
         self.live = self.live.saturating_add(1);
         index
     }
 
     fn reset(&mut self) {
-        (self.items, self.pushed) = ([ItemRef::NONE; PAGE], 0);
+        self.items = PageItems::EMPTY;
     }
 
     fn clear(&mut self, index: u8) {
-        if let Some(slot) = self.items.get_mut(usize::from(index)) {
+        if let Some(slot) = self.items.items.get_mut(usize::from(index)) {
             self.live = self.live.saturating_sub(u8::from(slot.is_some()));
             *slot = ItemRef::NONE;
         }

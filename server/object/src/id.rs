@@ -31,6 +31,10 @@ impl ObjectId {
     /// Position of objects created outside of any request, which only tests do.
     pub const OUTSIDE: u64 = Self::GENESIS + (1 << 40);
 
+    /// Set in the numbers of the second of two tables that one owner has, each in a store of its own: they tell its
+    /// objects apart from those of the first one, and count from 0 beside this bit.
+    pub const SECOND_TABLE: u32 = 1 << 31;
+
     /// Bits of a number of [`ObjectId::numbered`], and of the counter of the table's owner.
     const NUMBER_BITS: u32 = 32;
     const OWNER_BITS: u32 = 8;
@@ -111,8 +115,12 @@ impl fmt::Debug for ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((owner, number)) = self.as_numbered() {
-            return write!(f, "{owner}[{number}]");
+        match self.as_numbered() {
+            Some((owner, number)) if number & Self::SECOND_TABLE == 0 => {
+                return write!(f, "{owner}[{number}]");
+            }
+            Some((owner, number)) => return write!(f, "{owner}[second {}]", number & !Self::SECOND_TABLE),
+            None => {}
         }
         match self.position() {
             _ if self.is_none() => f.write_str("none"),
@@ -133,6 +141,9 @@ mod tests {
         let named = ObjectId::numbered(owner, 1_000_000);
         assert_eq!(named.as_numbered(), Some((owner, 1_000_000)));
         assert_eq!(named.to_string(), "g77.3[1000000]");
+        let second = ObjectId::numbered(owner, ObjectId::SECOND_TABLE | 1_000_000);
+        assert_ne!(named, second);
+        assert_eq!(second.to_string(), "g77.3[second 1000000]");
         for other in [owner, ObjectId::NONE, ObjectId::new(ObjectId::OUTSIDE, 9), ObjectId::new(4, 2)] {
             assert_eq!(other.as_numbered(), None);
         }

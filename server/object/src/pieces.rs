@@ -92,7 +92,7 @@ impl Pieces {
     /// The bytes of both, one behind the other.
     pub fn joined(first: &[u8], second: &[u8]) -> Self {
         let mut pieces = Self::unsummed(first, second);
-        pieces.renew(0..first.len() + second.len());
+        pieces.renew(0..first.len() + second.len(), &[(0, first), (first.len(), second)]);
         pieces
     }
 
@@ -159,7 +159,7 @@ impl Pieces {
             self.verify(piece..piece + 1);
         });
         self.own()[range.clone()].copy_from_slice(bytes);
-        self.renew(range);
+        self.renew(range, &[(offset, bytes)]);
     }
 
     /// Replaces the whole value. Nothing of the old one is read; one of the same length takes its place in memory,
@@ -197,7 +197,7 @@ impl Pieces {
         for piece in 0..full {
             grown.set_sum(piece, self.sum_in_place(piece));
         }
-        grown.renew(self.place_of(full).start..old + bytes.len());
+        grown.renew(self.place_of(full).start..old + bytes.len(), &[(old, bytes)]);
         *self = grown;
     }
 
@@ -284,10 +284,27 @@ impl Pieces {
         }
     }
 
-    /// Sums the pieces that hold `range` again.
-    fn renew(&mut self, range: Range<usize>) {
+    /// Sums the pieces that hold `range` again, after `sources` were copied to these places.
+    ///
+    /// A piece of which one source has all bytes is summed there and not where it lies now. An error that strikes
+    /// either of them between copy and sum, or in the copy itself, then leaves a piece that differs from its sum, which
+    /// the next one who reads it finds. The sum of the copy would make such an error right. What strikes the source
+    /// before both is the business of the checksum that came with the request.
+    ///
+    /// To copy and sum in one pass would guard no more, and spare one reading of bytes that are in the cache anyway:
+    /// 300 of 14,000 instructions of a request that stores 4 KiB.
+    fn renew(&mut self, range: Range<usize>, sources: &[(usize, &[u8])]) {
+        let is_summed = request::sums_pieces();
         for piece in self.numbers(&range) {
-            let sum = if request::sums_pieces() { self.sum_of(piece) } else { UNSEALED };
+            let place = self.place_of(piece);
+            let whole = |(offset, bytes): &(usize, &'_ [u8])| -> Option<u64> {
+                let start = place.start.checked_sub(*offset)?;
+                bytes.get(start..start + place.len()).map(checksum::of)
+            };
+            let sum = match is_summed {
+                true => sources.iter().find_map(whole).unwrap_or_else(|| self.sum_of(piece)),
+                false => UNSEALED,
+            };
             self.set_sum(piece, sum);
         }
     }
@@ -382,3 +399,50 @@ impl Summed for Pieces {
 
 /// In a before-image, instead of a length: the number of a value that was lent.
 const LENT: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bit flips after the copy and before the sum: in the copy, or in what was copied.
+    #[test]
+    fn an_error_between_copy_and_sum_is_found() {
+        let (key, value) = ([7; 100], vec![5; 3 * Pieces::PIECE]);
+        let all = 0..key.len() + value.len();
+        let copied = || Pieces::unsummed(&key, &value);
+        let mut right = copied();
+        right.renew(all.clone(), &[(0, &key), (key.len(), &value)]);
+        assert!(right.is_intact());
+        for at in [Pieces::HEAD, Pieces::HEAD + Pieces::PIECE, all.end - 1] {
+            let mut flipped = copied();
+            flipped.own()[at] ^= 8;
+            let mut unnoticed = flipped.clone();
+            flipped.renew(all.clone(), &[(0, &key), (key.len(), &value)]);
+            assert!(!flipped.is_intact(), "byte {at} of the copy");
+            // The sum of the copy is that of the error.
+            unnoticed.renew(all.clone(), &[]);
+            assert!(unnoticed.is_intact());
+
+            let mut source = value.clone();
+            source[at - key.len()] ^= 8;
+            let mut flipped = copied();
+            flipped.renew(all.clone(), &[(0, &key), (key.len(), &source)]);
+            assert!(!flipped.is_intact(), "byte {at} of the source");
+        }
+    }
+
+    #[test]
+    fn sums_of_sources_are_those_of_the_copy() {
+        let bytes: Vec<u8> = (0..5 * Pieces::PIECE + 77).map(|at| (at * 31 % 251) as u8).collect();
+        for cut in [0, 1, 100, Pieces::HEAD, Pieces::PIECE, Pieces::HEAD + Pieces::PIECE + 9, bytes.len()] {
+            let (first, second) = bytes.split_at(cut);
+            let mut joined = Pieces::joined(first, second);
+            assert!(joined.is_intact());
+            joined.write(cut / 2, &bytes[..bytes.len() - cut / 2]);
+            assert!(joined.is_intact(), "written at {}", cut / 2);
+            joined.append(&bytes);
+            joined.prepend(first);
+            assert!(joined.is_intact(), "cut at {cut}");
+        }
+    }
+}

@@ -37,7 +37,8 @@ impl<T> Ref<T> {
     ///
     /// Such a reference need not be stored: where no object leaves the store, the number is its slot.
     pub const fn numbered(owner: ObjectId, number: u32) -> Self {
-        Ref { id: ObjectId::numbered(owner, number), hint: number, of: PhantomData }
+        let slot = number & !ObjectId::SECOND_TABLE;
+        Ref { id: ObjectId::numbered(owner, number), hint: slot, of: PhantomData }
     }
 
     pub(crate) const fn with_hint(id: ObjectId, hint: u32) -> Self {

@@ -16,8 +16,11 @@ use crate::summed::Summed;
 use std::fmt;
 use wire::{Malformed, Reader};
 
-/// Slots per chunk: growing moves no object and never holds twice the memory.
-const CHUNK: usize = 256;
+/// A chunk of slots has at most so many bytes: growing moves no object and never holds twice the memory.
+///
+/// Allocators have this size, and so a chunk fills it but for less than a slot. With a round number of slots instead,
+/// up to a fifth of what the allocator gives would lie behind the last one, in huge pages as real memory.
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// A member that holds critical objects of type `T`.
 ///
@@ -33,6 +36,20 @@ pub struct Store<T> {
     slots: u32,
     population: Population,
     slot_index: SlotIndex,
+}
+
+impl<T> Store<T> {
+    /// Slots per chunk.
+    const CHUNK: u32 = {
+        let fit = CHUNK_BYTES / size_of::<Option<T>>();
+        if fit == 0 { 1 } else { fit as u32 }
+    };
+
+    /// The chunk of a slot, and which of its slots that is. Divided as 32 bits, by a constant: a few instructions.
+    #[inline]
+    fn place_of(slot: u32) -> (usize, usize) {
+        ((slot / Self::CHUNK) as usize, (slot % Self::CHUNK) as usize)
+    }
 }
 
 impl<T: Critical> Store<T> {
@@ -69,7 +86,8 @@ impl<T: Critical> Store<T> {
     }
 
     /// Puts a new object in under its number in a table of `owner`, the object that the store is a member of: others
-    /// find it by [`Ref::numbered`]. A store has one such table, without gaps, and no object under another name.
+    /// find it by [`Ref::numbered`]. A store has one such table, without gaps, and no object under another name. Of two
+    /// stores with tables in one owner, one has numbers with the bit [`ObjectId::SECOND_TABLE`].
     ///
     /// # Panics
     ///
@@ -184,12 +202,14 @@ impl<T: Critical> Store<T> {
 
     #[inline]
     fn at(&self, slot: u32) -> Option<&T> {
-        self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)?.as_ref()
+        let (chunk, at) = Self::place_of(slot);
+        self.chunks.get(chunk)?.get(at)?.as_ref()
     }
 
     #[inline]
     fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?.as_mut()
+        let (chunk, at) = Self::place_of(slot);
+        self.chunks.get_mut(chunk)?.get_mut(at)?.as_mut()
     }
 
     #[inline]
@@ -225,22 +245,25 @@ impl<T: Critical> Store<T> {
             _ => self.free.pop().unwrap_or_else(|| self.grow()),
         };
         self.slot_index.learn(header(&object).id(), slot);
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] = Some(object);
+        let (chunk, at) = Self::place_of(slot);
+        self.chunks[chunk][at] = Some(object);
         slot
     }
 
     fn grow(&mut self) -> u32 {
         let slot = self.slots;
-        if (slot as usize).is_multiple_of(CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        let (chunk, at) = Self::place_of(slot);
+        if at == 0 {
+            self.chunks.push(Vec::with_capacity(Self::CHUNK as usize));
         }
-        self.chunks[slot as usize / CHUNK].push(None);
+        self.chunks[chunk].push(None);
         self.slots += 1;
         slot
     }
 
     fn take(&mut self, slot: u32) -> Option<T> {
-        let object = self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?.take()?;
+        let (chunk, at) = Self::place_of(slot);
+        let object = self.chunks.get_mut(chunk)?.get_mut(at)?.take()?;
         self.free.push(slot);
         self.slot_index.forget(header(&object).id(), slot);
         Some(object)

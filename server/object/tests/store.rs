@@ -1,6 +1,8 @@
 //! Ways over a whole store and to two of its objects, and how a scrub shows objects that are too large.
 
-use object::{Large, Pair, Pieces, Ref, Region, ScopeOptions, Store, Touched, critical, genesis, request};
+use object::{
+    Large, ObjectId, Pair, Pieces, Ref, Region, ScopeOptions, Store, Touched, critical, genesis, request,
+};
 
 #[critical]
 struct Account {
@@ -96,5 +98,47 @@ fn a_scrub_shows_objects_that_requests_sum_at_length() {
             [("Bank", bank.root())]
         );
         assert!((20_000..21_000).contains(&all[0].bytes), "{all:?}");
+    }
+}
+
+#[critical]
+struct Ledger {
+    first: Store<Account>,
+    second: Store<Account>,
+}
+
+#[critical]
+impl Ledger {
+    fn new() -> Self {
+        Self { first: Store::new(), second: Store::new() }
+    }
+    fn open(&mut self, number: u32) {
+        let me = self.object_id();
+        self.first.insert_numbered(me, number, Account::new(u64::from(number)));
+        let second = ObjectId::SECOND_TABLE | number;
+        self.second.insert_numbered(me, second, Account::new(1_000_000 + u64::from(number)));
+    }
+    fn balances(&self, number: u32) -> (u64, u64) {
+        let me = self.object_id();
+        let second = Ref::numbered(me, ObjectId::SECOND_TABLE | number);
+        (self.first.expect(Ref::numbered(me, number)).balance(), self.second.expect(second).balance())
+    }
+}
+
+#[test]
+fn two_tables_of_one_owner_have_objects_of_their_own() {
+    // More than one chunk of slots.
+    let numbers = 0..3_000;
+    let ledger = genesis(3, || {
+        let mut ledger = Ledger::new();
+        numbers.clone().for_each(|number| ledger.open(number));
+        ledger
+    });
+    let mut names = std::collections::BTreeSet::new();
+    ledger.objects(&mut |listed| assert!(names.insert(listed.id), "{} is there twice", listed.id));
+    assert_eq!(names.len(), 6_001);
+    assert!(ledger.scrub(10).is_empty());
+    for number in numbers {
+        assert_eq!(ledger.balances(number), (u64::from(number), 1_000_000 + u64::from(number)));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crosscheck::object::{ObjectId, Store};
 
 use crate::command::KeyHash;
-use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage};
+use crate::store::fifo::{PAGE_BYTES, PageTable, Pages, Queue};
 use crate::store::item::{Item, ItemRef};
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
 
@@ -22,6 +22,8 @@ pub enum Misshapen {
     Place(ItemRef),
     /// A queue's items or bytes differ from those of the items that name it.
     Queue,
+    /// A queue page is neither in use nor kept for its next use, or both.
+    Pages,
     /// The charged bytes are not the sum of the charges.
     Bytes,
 }
@@ -37,7 +39,8 @@ pub(super) struct ShardParts<'a> {
     pub(super) queues: [&'a Queue; 2],
     pub(super) items: &'a Store<Item>,
     pub(super) buckets: &'a Store<Bucket>,
-    pub(super) queue_pages: &'a Store<QueuePage>,
+    pub(super) page_table: &'a PageTable,
+    pub(super) queue_pages: Pages<'a>,
 }
 
 impl ShardParts<'_> {
@@ -69,10 +72,13 @@ impl ShardParts<'_> {
         if named != items.len() {
             return Err(Misshapen::Entries);
         }
+        if !self.page_table.is_whole(self.queue_pages) {
+            return Err(Misshapen::Pages);
+        }
         self.audit_queue(false, charges[0], counts[0])?;
         self.audit_queue(true, charges[1], counts[1])?;
         let administration =
-            self.buckets.len() as u64 * BUCKET_BYTES + self.queue_pages.len() as u64 * PAGE_BYTES;
+            self.buckets.len() as u64 * BUCKET_BYTES + u64::from(self.page_table.used()) * PAGE_BYTES;
         if self.bytes != charges[0] + charges[1] + administration {
             return Err(Misshapen::Bytes);
         }

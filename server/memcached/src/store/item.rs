@@ -36,9 +36,12 @@ pub struct Item {
     place: QueuePlace,
 }
 
-/// Small facts about an item, in one word.
+/// Small facts about an item, in one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Summed)]
-pub struct Marks(u32);
+pub struct Marks(u8);
+
+const _: () =
+    assert!(size_of::<Option<Item>>() == 72, "every byte here is there as often as there are items");
 
 /// The data to store under a key, before it is an item.
 pub struct NewItem<'a> {
@@ -57,17 +60,17 @@ pub struct NewItem<'a> {
 impl HotWord for Marks {
     #[inline]
     fn to_word(self) -> u32 {
-        self.0
+        u32::from(self.0)
     }
     #[inline]
     fn from_word(word: u32) -> Self {
-        Marks(word)
+        Marks(word as u8)
     }
 }
 
 impl Marks {
     /// Hits counted for eviction: 0 to this.
-    const HITS: u32 = 3;
+    const HITS: u8 = 3;
     /// It was read since it was stored.
     pub const FETCHED: Marks = Marks(1 << 2);
     /// `md I` or `ms I` made it stale.
@@ -95,11 +98,11 @@ impl Marks {
     }
 
     /// Hits since it was last passed over.
-    pub fn hits(self) -> u32 {
+    pub fn hits(self) -> u8 {
         self.0 & Self::HITS
     }
 
-    fn with_hits(self, hits: u32) -> Self {
+    fn with_hits(self, hits: u8) -> Self {
         Marks((self.0 & !Self::HITS) | hits.min(Self::HITS))
     }
 

@@ -17,7 +17,7 @@ use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
 use crate::sizes::Sizes;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::Deadline;
-use crate::store::fifo::{PAGE_BYTES, Queue, QueuePage, QueuePlace};
+use crate::store::fifo::{PAGE_BYTES, PageTable, Pages, PagesMut, Queue, QueuePage, QueuePlace};
 use crate::store::sweep::Hand;
 use crate::store::table::{BUCKET_BYTES, Bucket, Directory};
 use crate::watch::{WatchKinds, WatchLog};
@@ -61,6 +61,7 @@ pub struct Shard {
     directory: Directory,
     probation: Queue,
     main: Queue,
+    page_table: PageTable,
     items: Store<Item>,
     buckets: Store<Bucket>,
     queue_pages: Store<QueuePage>,
@@ -199,6 +200,7 @@ impl Shard {
             directory: Directory::default(),
             probation: Queue::default(),
             main: Queue::default(),
+            page_table: PageTable::default(),
             items: Store::new(),
             buckets: Store::new(),
             queue_pages: Store::new(),
@@ -348,7 +350,8 @@ impl Shard {
             queues: [&self.probation, &self.main],
             items: &self.items,
             buckets: &self.buckets,
-            queue_pages: &self.queue_pages,
+            page_table: &self.page_table,
+            queue_pages: self.pages(),
         };
         parts.audit()
     }
@@ -364,7 +367,8 @@ impl Shard {
 
     /// The id of the queue page with the next item to evict.
     pub fn queue_head(&self) -> Option<ObjectId> {
-        self.probation.head().or(self.main.head())
+        let me = self.object_id();
+        self.probation.head(me).or(self.main.head(me))
     }
 
     fn begin_epoch_if_due(&mut self, now_us: u64) {
@@ -401,7 +405,8 @@ impl Shard {
     /// Looks at the next item of the round, and removes it if it is dead. Returns whether it was; none in an empty
     /// shard.
     fn sweep_next(&mut self, turn: ShardTurn<'_>, spared: Option<ItemRef>) -> Option<bool> {
-        let next = self.hand.next([&self.probation, &self.main], &self.queue_pages)?;
+        let pages = Pages { shard: self.object_id(), store: &self.queue_pages };
+        let next = self.hand.next([&self.probation, &self.main], pages)?;
         let item = self.items.expect(next);
         let is_dead = item.is_dead(self.epoch, turn.now_us) && spared != Some(next);
         if is_dead {
@@ -438,7 +443,7 @@ impl Shard {
 
     /// The item that has waited longest in either queue, if it is dead.
     fn dead_head(&self, now_us: u64, spared: Option<ItemRef>) -> Option<ItemRef> {
-        let heads = [true, false].into_iter().filter_map(|main| self.queue(main).oldest(&self.queue_pages));
+        let heads = [true, false].into_iter().filter_map(|main| self.queue(main).oldest(self.pages()));
         let is_dead = |head: &ItemRef| self.items.expect(*head).is_dead(self.epoch, now_us);
         heads.filter(|head| spared != Some(*head)).find(is_dead)
     }
@@ -453,12 +458,12 @@ impl Shard {
             besides += u32::from(freed >= needed + ADMINISTRATION);
             let mut main = self.main.items() > 0
                 && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
-            let Some(mut candidate) = self.queue(main).oldest(&self.queue_pages) else { return };
+            let Some(mut candidate) = self.queue(main).oldest(self.pages()) else { return };
             if met_spared && spared == Some(candidate) {
                 // No other item of its queue can be evicted, so the other queue has to give one up. Every round makes
                 // some progress.
                 main = !main;
-                match self.queue(main).oldest(&self.queue_pages) {
+                match self.queue(main).oldest(self.pages()) {
                     Some(other) if spared != Some(other) => candidate = other,
                     _ => return,
                 }
@@ -532,17 +537,19 @@ impl Shard {
     }
 
     /// Changes a queue, and charges the pages it takes or gives back.
-    fn with_queue<R>(
-        &mut self,
-        main: bool,
-        change: impl FnOnce(&mut Queue, &mut Store<QueuePage>) -> R,
-    ) -> R {
+    fn with_queue<R>(&mut self, main: bool, change: impl FnOnce(&mut Queue, &mut PagesMut<'_>) -> R) -> R {
+        let shard = self.object_id();
         let queue = if main { &mut self.main } else { &mut self.probation };
-        let before = self.queue_pages.len() as u64;
-        let result = change(queue, &mut self.queue_pages);
-        let after = self.queue_pages.len() as u64;
+        let before = u64::from(self.page_table.used());
+        let mut pages = PagesMut { shard, table: &mut self.page_table, store: &mut self.queue_pages };
+        let result = change(queue, &mut pages);
+        let after = u64::from(self.page_table.used());
         self.bytes = (self.bytes + after * PAGE_BYTES).saturating_sub(before * PAGE_BYTES);
         result
+    }
+
+    fn pages(&self) -> Pages<'_> {
+        Pages { shard: self.object_id(), store: &self.queue_pages }
     }
 
     fn queue(&self, main: bool) -> &Queue {

@@ -4,9 +4,9 @@
 //! Requests that store something move the hand, each by a few items, and by some more where memory is short; of those
 //! that read, one in sixteen does. A shard in which nothing can die is not swept: it costs nothing.
 
-use crosscheck::object::{Ref, Store, Summed};
+use crosscheck::object::Summed;
 
-use crate::store::fifo::{Queue, QueuePage, QueuePlace};
+use crate::store::fifo::{PageNumber, Pages, Queue, QueuePlace};
 use crate::store::item::ItemRef;
 
 /// Items at which a request looks that stores something. More than one, or the hand would not gain on inserts.
@@ -20,7 +20,7 @@ pub(super) const FOR_ROOM: u32 = 4;
 #[derive(Default, Summed)]
 pub struct Hand {
     /// The page and the place on it that come next; none for the beginning of the queue.
-    page: Ref<QueuePage>,
+    page: PageNumber,
     index: u8,
     /// Whether that is in the main queue, which is the second one of a round.
     main: bool,
@@ -46,14 +46,14 @@ impl Hand {
     }
 
     /// The page at `place` is unlinked, and `after` follows it in its queue.
-    pub(super) fn leave_page(&mut self, place: QueuePlace, after: Ref<QueuePage>) {
+    pub(super) fn leave_page(&mut self, place: QueuePlace, after: PageNumber) {
         if self.page == place.page() {
             self.go_to(after);
         }
     }
 
     /// The next item of the round; none in an empty shard.
-    pub(super) fn next(&mut self, queues: [&Queue; 2], pages: &Store<QueuePage>) -> Option<ItemRef> {
+    pub(super) fn next(&mut self, queues: [&Queue; 2], pages: Pages<'_>) -> Option<ItemRef> {
         let mut ended = 0;
         while ended <= 2 {
             let queue = queues[usize::from(self.main)];
@@ -62,21 +62,21 @@ impl Hand {
                 self.end_queue();
                 continue;
             };
-            let shown = pages.expect(page);
+            let shown = pages.get(page);
             if let Some((index, item)) = shown.next_from(self.index) {
                 (self.page, self.index) = (page, index + 1);
                 return Some(item);
             }
             let after = shown.after();
-            ended += u32::from(after.is_none());
+            ended += u32::from(after.some().is_none());
             self.go_to(after);
         }
         None
     }
 
-    fn go_to(&mut self, page: Ref<QueuePage>) {
+    fn go_to(&mut self, page: PageNumber) {
         (self.page, self.index) = (page, 0);
-        if page.is_none() {
+        if page.some().is_none() {
             self.end_queue();
         }
     }

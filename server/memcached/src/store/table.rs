@@ -22,10 +22,13 @@ pub struct Directory {
 }
 
 /// The items whose tags fall together.
+///
+/// Both lists have just the memory of what is in them: with room for more, every item would pay for half an entry that
+/// is not there.
 #[critical]
 pub struct Bucket {
-    entries: Vec<BucketEntry>,
-    ghosts: Vec<Ghost>,
+    entries: Box<[BucketEntry]>,
+    ghosts: Box<[Ghost]>,
 }
 
 /// One item of a bucket.
@@ -118,11 +121,11 @@ fn number_of(tag: u32, buckets: u32) -> u32 {
 #[critical]
 impl Bucket {
     fn new() -> Self {
-        Self { entries: Vec::new(), ghosts: Vec::new() }
+        Self { entries: Box::default(), ghosts: Box::default() }
     }
 
     /// A bucket of these entries.
-    fn of(entries: Vec<BucketEntry>, ghosts: Vec<Ghost>) -> Self {
+    fn of(entries: Box<[BucketEntry]>, ghosts: Box<[Ghost]>) -> Self {
         Self { entries, ghosts }
     }
 
@@ -133,14 +136,14 @@ impl Bucket {
 
     /// Adds an item.
     pub fn insert(&mut self, tag: u32, item: ItemRef) {
-        self.entries.push(BucketEntry { tag, item });
+        change(&mut self.entries, 1, |entries| entries.push(BucketEntry { tag, item }));
     }
 
     /// Removes the item; returns whether it was there.
     pub fn remove(&mut self, item: ItemRef) -> bool {
         match self.entries.iter().position(|entry| entry.item == item) {
             Some(at) => {
-                self.entries.swap_remove(at);
+                change(&mut self.entries, 0, |entries| entries.swap_remove(at));
                 true
             }
             None => false,
@@ -149,11 +152,14 @@ impl Bucket {
 
     /// Remembers that an item with this tag was evicted as the `stamp`-th.
     pub fn haunt(&mut self, tag: u32, stamp: u32) {
-        self.ghosts.retain(|ghost| ghost.tag != tag);
-        if self.ghosts.len() == GHOSTS {
-            self.ghosts.remove(0);
-        }
-        self.ghosts.push(Ghost { tag, stamp });
+        let more = usize::from(self.ghosts.len() < GHOSTS);
+        change(&mut self.ghosts, more, |ghosts| {
+            ghosts.retain(|ghost| ghost.tag != tag);
+            if ghosts.len() == GHOSTS {
+                ghosts.remove(0);
+            }
+            ghosts.push(Ghost { tag, stamp });
+        });
     }
 
     /// Whether an item with this tag was evicted at most `window` evictions before `stamp`.
@@ -164,10 +170,20 @@ impl Bucket {
     /// Takes out the entries that belong to bucket `number` among `buckets`.
     fn split_off(&mut self, number: u32, buckets: u32) -> Bucket {
         let goes = |tag: u32| number_of(tag, buckets) == number;
-        let entries = self.entries.extract_if(.., |entry| goes(entry.tag)).collect();
-        let ghosts = self.ghosts.extract_if(.., |ghost| goes(ghost.tag)).collect();
+        let entries =
+            change(&mut self.entries, 0, |all| all.extract_if(.., |entry| goes(entry.tag)).collect());
+        let ghosts = change(&mut self.ghosts, 0, |all| all.extract_if(.., |ghost| goes(ghost.tag)).collect());
         Bucket::of(entries, ghosts)
     }
+}
+
+/// Changes a list that grows by `more` at most, and gives it just the memory that it needs then.
+fn change<T, R>(list: &mut Box<[T]>, more: usize, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    let mut all = std::mem::take(list).into_vec();
+    all.reserve_exact(more);
+    let result = change(&mut all);
+    *list = all.into_boxed_slice();
+    result
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use super::budget::{Budget, Cost, Usage, Wait};
 use super::input::{Input, InputStep};
 use super::leaving::{Leaving, VerifiedReply};
 use super::listing::ConnectionState;
-use super::read_buffer::ReadBuffer;
 use super::stream::ClientStream;
 use super::{Bounds, Reply};
 use crate::counters::{ClientCounters, ThreadCounters};
@@ -91,11 +90,13 @@ pub(super) struct Reading<'a> {
     /// Ticks so far.
     pub tick: u64,
     /// The buffer for reads of a socket.
-    pub buffer: &'a mut ReadBuffer,
+    pub scratch: &'a mut [u8],
     /// The holdings of others, and the cost in execution.
     pub budget: &'a mut Budget,
     /// The number of requests that may still be taken.
     pub left: usize,
+    /// This replica stops: nothing more is read from any socket, as if each client had sent its last byte.
+    pub drains: bool,
 }
 
 /// What a client has to do before its first request.
@@ -233,6 +234,7 @@ impl<P: Protocol> Connection<P> {
         let twice = reading.bounds.twice;
         self.readable = true;
         self.ending |= ending;
+        self.half_closed |= reading.drains;
         self.paused = false;
         let mut taken = 0;
         loop {
@@ -246,7 +248,7 @@ impl<P: Protocol> Connection<P> {
                 return StepOutcome::Closed;
             }
             let Some(most) = self.may_read(reading) else { break };
-            let filled = self.input.fill(&mut self.stream, reading.buffer, most, twice);
+            let filled = self.input.fill(&mut self.stream, reading.scratch, most, twice);
             let overhead = self.stream.take_overhead();
             taken += overhead;
             self.moved += overhead as u64;
@@ -287,37 +289,27 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// No further byte is read, as if the client had sent its last one: this replica is about to stop. Whole requests
-    /// that were read are answered.
-    pub(super) fn drain(&mut self) {
-        self.half_closed = true;
-    }
-
-    /// All replies have left after [`Connection::drain`]: the client reads the end. False if the socket is not the
-    /// connection's own.
-    pub(super) fn end_writing(&mut self, counters: &ClientCounters) -> bool {
-        let is_own = self.has_own_socket(counters);
-        if is_own {
-            self.stream.end_writing();
-        }
-        is_own
-    }
-
-    /// Drops what the client still sends. A socket that is closed with unread bytes resets the connection, and the
-    /// client may lose replies that are on their way. Returns whether the client has not closed its end.
-    pub(super) fn discard(&mut self, counters: &ClientCounters) -> bool {
-        self.has_own_socket(counters) && self.stream.discard(limits::READ_PER_TURN)
+    /// This replica stops, and all replies have left: the client reads the end. What it still sends is dropped: a
+    /// socket that is closed with unread bytes resets the connection, and its client may lose replies on their way.
+    /// Returns whether the client has not closed its end.
+    pub(super) fn part(&mut self, counters: &ClientCounters) -> bool {
+        self.has_own_socket(counters) && self.stream.part(limits::READ_PER_TURN)
     }
 
     /// The number of bytes that the next read may take from its socket; none if there is no budget for the rest of a
     /// long request.
     fn may_read(&mut self, reading: &mut Reading<'_>) -> Option<usize> {
         let twice = reading.bounds.twice;
+        let half = Input::<P>::most(reading.scratch, twice);
         let there = self.input.len();
         if self.wanted <= limits::FREE_INPUT {
-            let chunk = self.chunk;
+            let chunk = self.chunk.min(half);
             let ahead = self.input_held() + (1 + usize::from(twice)) * chunk;
-            return Some(if reading.budget.may_read_ahead(ahead) { chunk } else { limits::FREE_INPUT });
+            return Some(if reading.budget.may_read_ahead(ahead) {
+                chunk
+            } else {
+                limits::FREE_INPUT.min(half)
+            });
         }
         if self.reserved < self.wanted {
             let is_first = self.queued || reading.budget.head(Wait::Input).is_none();
@@ -329,7 +321,7 @@ impl<P: Protocol> Connection<P> {
             self.reserved = self.whole(reading.bounds.request);
             self.input.reserve(self.reserved, twice);
         }
-        Some((self.reserved - there).clamp(1, limits::READ_CHUNK))
+        Some((self.reserved - there).clamp(1, half))
     }
 
     /// Bytes of input that need budget. The final length of a line without an end is unknown: the estimate doubles.
@@ -772,7 +764,8 @@ impl<P: Protocol> Connection<P> {
 
     fn outcome(&self) -> StepOutcome {
         let all_sent = !self.has_unsent();
-        let has_more = !self.places.is_empty() || self.is_waiting() || self.has_request();
+        // Unread input may still hold a whole request.
+        let has_more = !self.places.is_empty() || self.is_waiting() || self.input.len() >= self.wanted;
         if all_sent && self.broken {
             return StepOutcome::Closed;
         }
@@ -785,11 +778,6 @@ impl<P: Protocol> Connection<P> {
     /// The socket does not announce input again that was left unread because of a limit.
     fn open(&self, unsent: bool) -> StepOutcome {
         StepOutcome::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
-    }
-
-    /// Whether unread input may still hold a whole request.
-    fn has_request(&self) -> bool {
-        self.input.len() >= self.wanted
     }
 }
 

@@ -2,16 +2,15 @@
 //! copies.
 //!
 //! The bytes of a client have no checksum: no later check could detect that a request is not the one that its client
-//! sent, and all replicas would agree on a wrong one. So they are summed as soon as they have come, and copied twice
-//! ([`super::read_buffer`]; [`super::tls`] says what is not covered before). A request is decoded from one copy, and
-//! ordered if the other copy has exactly the bytes by which a client asks for it ([`Protocol::rendered`]). Where the
-//! protocol does not find that, a second decoding of the other copy must have the same result, including the checksum.
-//! A bit flip in one copy or in the state of its protocol, or an error in one decoding, is detected here; an error that
-//! repeats itself in both decodings is not.
+//! sent, and all replicas would agree on a wrong one. So they are read from the kernel twice; with TLS, copied twice
+//! from where they were decrypted, which the text in [`super::tls`] says more of. A request is decoded from one copy,
+//! and ordered if the other copy has exactly the bytes by which a client asks for it
+//! ([`Protocol::rendered`]). Where the protocol does not find that, a second decoding of the other copy must have the
+//! same result, including the checksum. A bit flip in one copy or in the state of its protocol, or an error in one
+//! decoding, is detected here; an error that repeats itself in both decodings is not.
 
 use std::io;
 
-use super::read_buffer::ReadBuffer;
 use super::stream::ClientStream;
 use crate::limits;
 use crate::service::{Action, Progress, Protocol};
@@ -51,10 +50,8 @@ impl<P> InputBuffer<P> {
 /// The bytes from a client that are not consumed. The copies share nothing, not even the number of consumed bytes.
 pub(super) struct Input<P> {
     received: InputBuffer<P>,
-    /// Another copy of the same bytes; unused without cross-checking.
+    /// The same bytes, read from the kernel a second time; unused without cross-checking.
     again: InputBuffer<P>,
-    /// Bytes were corrupted before both copies were made: none of them is used.
-    is_damaged: bool,
 }
 
 /// The action of a step, with the number of consumed bytes; a request with its checksum.
@@ -97,11 +94,7 @@ impl InputStep {
 
 impl<P: Protocol> Input<P> {
     pub fn new(protocol: P) -> Self {
-        Input {
-            received: InputBuffer::new(protocol.clone()),
-            again: InputBuffer::new(protocol),
-            is_damaged: false,
-        }
+        Input { received: InputBuffer::new(protocol.clone()), again: InputBuffer::new(protocol) }
     }
 
     #[cfg(test)]
@@ -121,6 +114,11 @@ impl<P: Protocol> Input<P> {
     /// The number of bytes that are not consumed.
     pub fn len(&self) -> usize {
         self.received.rest().len().max(self.again.rest().len())
+    }
+
+    /// The most that one [`Input::fill`] takes through `scratch`: each of two copies has half of it.
+    pub fn most(scratch: &[u8], twice: bool) -> usize {
+        scratch.len() >> u32::from(twice)
     }
 
     /// Memory that the copies take.
@@ -186,15 +184,15 @@ impl<P: Protocol> Input<P> {
     pub fn fill(
         &mut self,
         stream: &mut ClientStream,
-        buffer: &mut ReadBuffer,
+        scratch: &mut [u8],
         most: usize,
         twice: bool,
     ) -> io::Result<usize> {
         self.received.forget();
         self.again.forget();
-        let mut all = self.copy(stream, buffer, most, twice)?;
+        let mut all = self.copy(stream, scratch, most, twice)?;
         while stream.unread() > 0 {
-            all += self.copy(stream, buffer, limits::READ_CHUNK, twice)?;
+            all += self.copy(stream, scratch, Self::most(scratch, twice), twice)?;
         }
         Ok(all)
     }
@@ -202,23 +200,23 @@ impl<P: Protocol> Input<P> {
     fn copy(
         &mut self,
         stream: &mut ClientStream,
-        buffer: &mut ReadBuffer,
+        scratch: &mut [u8],
         most: usize,
         twice: bool,
     ) -> io::Result<usize> {
         if !twice {
-            let read = buffer.read(most, |bytes| stream.read(bytes))?;
-            self.received.bytes.extend_from_slice(read);
-            return Ok(read.len());
+            let read = stream.read(&mut scratch[..most])?;
+            self.received.bytes.extend_from_slice(&scratch[..read]);
+            return Ok(read);
         }
-        let read = buffer.read_summed(most, |bytes| stream.read(bytes))?;
-        let from = self.again.bytes.len();
-        self.again.bytes.extend_from_slice(buffer.bytes(&read, 0));
-        self.received.bytes.extend_from_slice(buffer.bytes(&read, 1));
-        // What differs in one copy alone is found by comparing the two.
-        self.is_damaged |= !read.are(self.again.bytes.get(from..).unwrap_or_default());
-        buffer.clear(&read);
-        Ok(read.count())
+        let (first, second) = scratch.split_at_mut(scratch.len() / 2);
+        let peeked = stream.peek(&mut first[..most])?;
+        // The kernel returns all the bytes that it returned for the peek. Each copy uses its own count: a wrong count
+        // for both would cut both alike.
+        let read = stream.read(&mut second[..peeked])?;
+        self.again.bytes.extend_from_slice(&first[..peeked]);
+        self.received.bytes.extend_from_slice(&second[..read]);
+        Ok(read)
     }
 
     /// Takes the next step; with `twice`, only if both copies agree on it. `None` when they do not, in two decodings of
@@ -229,9 +227,6 @@ impl<P: Protocol> Input<P> {
             let step = InputStep::of(protocol.next(bytes.get(*done..).unwrap_or_default()));
             self.received.take(&step)?;
             return Some(step);
-        }
-        if self.is_damaged {
-            return None;
         }
         if self.received.rest().is_empty() && self.again.rest().is_empty() {
             return Some(InputStep::NeedMore(1));
@@ -395,24 +390,6 @@ mod tests {
             inject(&mut input);
             assert!(input.next(true).is_none(), "{number}");
             assert!(input.len() > 0, "{number}: it is noticed without waiting for more");
-        }
-    }
-
-    /// The buffer has one byte behind what was read that is not its pattern: the kernel may have written more.
-    #[test]
-    fn bytes_that_may_not_be_all_are_not_decoded() {
-        use std::io::Write;
-        use std::os::fd::OwnedFd;
-        use std::os::unix::net::UnixStream;
-        for (bit, is_damaged) in [(4 * 8, true), (9 * 8, true), (12 * 8, false)] {
-            let (mut client, served) = UnixStream::pair().unwrap();
-            let mut stream =
-                ClientStream::from(super::super::socket::ClientSocket::from(OwnedFd::from(served)));
-            let (mut input, mut buffer) = (Input::new(Lines), ReadBuffer::new());
-            client.write_all(b"one\n").unwrap();
-            buffer.corrupt(bit);
-            assert_eq!(input.fill(&mut stream, &mut buffer, 100, true).unwrap(), 4);
-            assert_eq!(input.next(true).is_none(), is_damaged, "bit {bit}");
         }
     }
 }

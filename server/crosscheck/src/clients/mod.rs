@@ -15,7 +15,6 @@ mod leaving;
 pub mod listing;
 #[cfg(test)]
 mod listing_tests;
-mod read_buffer;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -49,7 +48,6 @@ use certificate::ClientTls;
 use connection::{Connection, LateWith, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
 use listing::ClientAddress;
-use read_buffer::ReadBuffer;
 use socket::ClientSocket;
 use stream::ClientStream;
 use tls::TlsSession;
@@ -240,7 +238,8 @@ pub struct Clients<P> {
     /// Connections that were closed to free budget and not reported yet, and the tick of the last report.
     closed_unmoved: usize,
     reported_unmoved: Option<u64>,
-    read_buffer: ReadBuffer,
+    /// The buffer for reads of a socket; its connection keeps only the bytes that were read.
+    scratch: Vec<u8>,
     /// What connections that have ended order, with their slots and generations, until the next tick.
     farewells: Vec<(u32, u32, order::Request)>,
     /// This replica is about to stop.
@@ -293,7 +292,7 @@ impl<P: Protocol> Clients<P> {
             submitted: 0,
             closed_unmoved: 0,
             reported_unmoved: None,
-            read_buffer: ReadBuffer::new(),
+            scratch: vec![0; limits::READ_CHUNK],
             farewells: Vec::new(),
             drains: false,
         })
@@ -341,8 +340,8 @@ impl<P: Protocol> Clients<P> {
     }
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
-        if let Some(ended) = self.connections.get(slot as usize).and_then(|entry| entry.ended) {
-            return self.await_end(slot, ended);
+        if self.connections.get(slot as usize).is_some_and(|entry| entry.ended.is_some()) {
+            return self.part(slot);
         }
         self.read(slot, submissions, |connection, reading, submit| connection.read(ending, reading, submit));
     }
@@ -369,9 +368,10 @@ impl<P: Protocol> Clients<P> {
             counters: &self.counters,
             own: self.numbers.counters(&self.counters),
             tick: self.ticks,
-            buffer: &mut self.read_buffer,
+            scratch: &mut self.scratch,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
+            drains: self.drains,
         };
         let outcome = read(connection, &mut reading, &mut |sequence, request, cost| {
             let to = ReplyTo { slot: number, generation, sequence, cost };
@@ -399,24 +399,19 @@ impl<P: Protocol> Clients<P> {
                     self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
-            StepOutcome::Ended if self.drains => {
-                let entry = &mut self.connections[slot as usize];
-                entry.ended = Some(self.ticks);
-                let counters = &self.counters;
-                if !entry.connection.as_mut().is_some_and(|connection| connection.end_writing(counters)) {
-                    self.close(slot);
-                }
-            }
+            StepOutcome::Ended if self.drains => self.part(slot),
             StepOutcome::Ended | StepOutcome::Closed => self.close(slot),
         }
     }
 
-    /// Closes a connection that was told its end, at tick `ended`, once its client has closed it or had the time to.
-    fn await_end(&mut self, slot: u32, ended: u64) {
+    /// This replica stops: tells a client the end, and closes the connection once the client has closed it, too, or had
+    /// the time to.
+    fn part(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
+        let ended = *entry.ended.get_or_insert(self.ticks);
         let patience = limits::END_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
         let is_awaited = self.ticks.saturating_sub(ended) <= patience;
-        let is_open = |connection: &mut Connection<P>| connection.discard(&self.counters);
+        let is_open = |connection: &mut Connection<P>| connection.part(&self.counters);
         if !is_awaited || !entry.connection.as_mut().is_some_and(is_open) {
             self.close(slot);
         }
@@ -498,15 +493,16 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// Whether the data for all connections is possible. No client is read from while more requests are in flight than
-    /// allowed. None is accepted while more connections are counted than allowed.
+    /// Whether the data for all connections is possible. With an empty buffer, reads return nothing, as if every client
+    /// had hung up. No client is read from while more requests are in flight than allowed. None is accepted while more
+    /// connections are counted than allowed.
     fn is_valid(&self) -> bool {
         let taken = self.connections.len() - self.free.len().min(self.connections.len());
         let connections = || self.connections.iter().filter_map(|entry| entry.connection.as_ref());
         let held = || connections().map(|one| one.held().bytes()).sum::<usize>();
         let acceptor = self.acceptor.as_ref();
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
-        self.read_buffer.is_valid(self.bounds.twice)
+        self.scratch.len() == limits::READ_CHUNK
             && counts_right
             && self.budget.shares() == self.bounds.shares
             && self.excess.is_valid(self.counters.threads().len())
@@ -528,8 +524,8 @@ impl<P: Protocol> Clients<P> {
         };
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = entry.connection.as_mut() else { return };
-        if let Some(ended) = entry.ended {
-            return self.await_end(slot, ended);
+        if entry.ended.is_some() {
+            return self.part(slot);
         }
         let is_valid = connection.is_valid(self.bounds.shares.connection)
             && (connection.waits().is_none() || self.budget.has((slot, entry.generation)));
@@ -618,9 +614,6 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
         if self.drains {
-            if let Some(connection) = &mut self.connections[slot as usize].connection {
-                connection.drain();
-            }
             self.finish_step(slot, StepOutcome::Ended);
         }
     }
@@ -693,12 +686,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.accept();
         self.drains = true;
         self.acceptor = None;
-        for slot in 0..self.connections.len() as u32 {
-            if let Some(connection) = &mut self.connections[slot as usize].connection {
-                connection.drain();
-                self.on_readable(slot, false, submissions);
-            }
-        }
+        (0..self.connections.len() as u32).for_each(|slot| self.on_readable(slot, false, submissions));
     }
 
     fn tick(&mut self, submissions: &mut Vec<Submission>) {

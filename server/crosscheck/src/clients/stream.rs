@@ -61,6 +61,18 @@ impl ClientStream {
         is_told
     }
 
+    /// The received bytes, which stay for the next call.
+    ///
+    /// # Errors
+    /// Those of [`ClientStream::read`].
+    #[inline]
+    pub fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.peek(buffer),
+            Some(tls) => tls.peek(&self.socket, buffer),
+        }
+    }
+
     /// The received bytes; none once the client has sent its last one.
     ///
     /// # Errors
@@ -160,18 +172,14 @@ impl ClientStream {
         self.tls.as_ref().is_some_and(|tls| tls.has_begun_handshake())
     }
 
-    /// Says goodbye: nothing more is written.
-    pub fn end_writing(&mut self) {
+    /// Says goodbye: nothing more is written, and what has come is dropped, up to `most` bytes. Returns whether more
+    /// may come.
+    pub fn part(&mut self, most: usize) -> bool {
         if let Some(tls) = &mut self.tls {
             tls.end(&self.socket);
         }
         self.socket.end_writing();
-    }
-
-    /// Drops what has come, up to `most` bytes. Returns whether more may come.
-    pub fn discard(&self, most: usize) -> bool {
-        let mut dropped = 0;
-        let mut buffer = [0; 4096];
+        let (mut dropped, mut buffer) = (0, [0; 4096]);
         while dropped < most {
             match self.socket.read(&mut buffer) {
                 Ok(0) => return false,

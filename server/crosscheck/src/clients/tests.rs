@@ -752,7 +752,7 @@ fn own_faults(inject: impl Fn(&mut Clients<Lines>)) -> u64 {
 #[test]
 fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
     assert_eq!(own_faults(|_| ()), 0);
-    assert_eq!(own_faults(|clients| clients.read_buffer.lose()), 1);
+    assert_eq!(own_faults(|clients| clients.scratch.clear()), 1);
     assert_eq!(own_faults(|clients| clients.own().accepted.store(1 << 40, Relaxed)), 1);
     assert_eq!(own_faults(|clients| _ = clients.own().closed.fetch_xor(1, Relaxed)), 1);
     for bit in 0..64 {

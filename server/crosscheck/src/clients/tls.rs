@@ -1,7 +1,7 @@
-//! TLS of one client connection: its socket has ciphertext, and the connection reads and writes plaintext.
+//! TLS of one client connection: its socket has ciphertext, and the connection looks into, reads and writes plaintext.
 //!
-//! Where a bit flip is not noticed: between the decryption of a record, which authenticates its ciphertext, and the sum
-//! of its plaintext ([`super::read_buffer`]); and in the copy of at most 16 KiB of a reply that the cipher seals in
+//! Where a bit flip is not noticed: between the decryption of a record, which authenticates its ciphertext, and the two
+//! copies of its plaintext ([`super::input`]); and in the copy of at most 16 KiB of a reply that the cipher seals in
 //! place. Both are inside the TLS library, for some microseconds. What was read for sealing is compared with its digest
 //! once more before the ciphertext leaves.
 
@@ -93,6 +93,17 @@ impl TlsSession {
         std::mem::take(&mut self.overhead)
     }
 
+    /// The decrypted bytes, which stay for the next call; see [`TlsSession::read`].
+    pub fn peek(&mut self, socket: &ClientSocket, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.receive(socket)? {
+            return Ok(0);
+        }
+        let plaintext = self.connection.reader().into_first_chunk()?;
+        let count = plaintext.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&plaintext[..count]);
+        Ok(count)
+    }
+
     /// The decrypted bytes; none once the client has sent its last one.
     ///
     /// # Errors
@@ -103,7 +114,7 @@ impl TlsSession {
             return Ok(0);
         }
         let mut reader = self.connection.reader();
-        // A piece at a time: each call takes from one decrypted record.
+        // No more than was looked at: a piece at a time.
         let there = reader.fill_buf()?.len().min(buffer.len());
         let count = reader.read(&mut buffer[..there])?;
         self.untaken = self.untaken.saturating_sub(count);

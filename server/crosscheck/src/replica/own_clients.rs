@@ -102,8 +102,7 @@ impl<W: World> OwnClients<W> {
         Ok(true)
     }
 
-    /// This replica is about to stop: no client is read from any more. Returns the requests that were read and not passed
-    /// on yet.
+    /// This replica stops: no client is read from any more. Returns the requests that were read and not passed on yet.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Submission> + '_ {
         match &mut self.front {
             Some(Frontend::Here(clients)) => clients.drain(&mut self.submissions),

@@ -3,10 +3,9 @@
 
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use memcached_client::load::{CheckedLoad, RunningLoad};
+use memcached_client::{Client, Failure, KeyCommand, TextReply};
 use rustix::process::Signal;
 use serde_json::json;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 /// How long a client waits for a reply before it connects to another replica.
@@ -108,19 +107,19 @@ fn a_replica_that_is_asked_to_stop_answers_what_it_has_read() {
         let (victim, other) = if leader { (first, (first + 1) % 3) } else { ((first + 1) % 3, first) };
         let counts: Vec<_> = (0..40)
             .map(|client| {
-                let mut there = TcpStream::connect(cluster.clients()[other]).unwrap();
-                exchange(&mut there, &format!("set count{client} 0 0 1\r\n0\r\n"));
-                let victim = TcpStream::connect(cluster.clients()[victim]).unwrap();
-                (there, std::thread::spawn(move || count_until_it_ends(victim, client)))
+                let key = format!("count{client}");
+                let mut there = Client::connect(cluster.clients()[other], PATIENCE).unwrap();
+                there.set(&key, 0, b"0").unwrap();
+                let victim = Client::connect(cluster.clients()[victim], PATIENCE).unwrap();
+                (there, key.clone(), std::thread::spawn(move || count_until_it_ends(victim, &key)))
             })
             .collect();
         std::thread::sleep(Duration::from_millis(300));
         cluster.signal(victim, Signal::TERM);
         let mut all = 0;
-        for (client, (mut there, counting)) in counts.into_iter().enumerate() {
+        for (mut there, key, counting) in counts {
             let answered = counting.join().unwrap();
-            let counted = exchange(&mut there, &format!("incr count{client} 0\r\n"));
-            assert_eq!(counted.trim(), answered.to_string(), "client {client}, the leader stops: {leader}");
+            assert_eq!(there.incr(&key, 0).unwrap(), Some(answered), "{key}, the leader stops: {leader}");
             all += answered;
         }
         assert!(all > 0, "something was counted");
@@ -128,31 +127,24 @@ fn a_replica_that_is_asked_to_stop_answers_what_it_has_read() {
     }
 }
 
-/// Sends a request, and returns the line of the reply.
-fn exchange(stream: &mut TcpStream, request: &str) -> String {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).unwrap();
-    line
-}
-
 /// Increments a counter, three requests at once, until the replica ends the connection. Returns the number of replies.
-fn count_until_it_ends(mut stream: TcpStream, client: usize) -> u64 {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut replies = BufReader::new(stream.try_clone().unwrap()).lines();
-    let requests = format!("incr count{client} 1\r\n").repeat(3);
+fn count_until_it_ends(mut client: Client, key: &str) -> u64 {
     let mut answered = 0;
-    // What is sent to a connection that has ended is not executed.
-    while stream.write_all(requests.as_bytes()).is_ok() {
+    loop {
+        (0..3).for_each(|_| client.queue(key, KeyCommand::Count { up: true, by: 1 }));
+        // What is sent to a connection that has ended is not executed.
+        if client.flush().is_err() {
+            return answered;
+        }
         for _ in 0..3 {
-            match replies.next() {
-                Some(Ok(_)) => answered += 1,
-                Some(Err(_)) | None => return answered,
+            let taken = client.take(|reply| Ok(matches!(reply, TextReply::Number(_)).then_some(())));
+            match taken {
+                Ok(()) => answered += 1,
+                Err(Failure::Connection(_)) => return answered,
+                Err(other) => panic!("{other:?} to an incr of {key}"),
             }
         }
     }
-    answered
 }
 
 fn strike(disk: bool, leader: bool, blow: Blow) {

@@ -186,13 +186,13 @@ mod tests {
     }
 
     fn entry(index: u64, time_us: u64, jobs: Vec<Job<Request>>) -> Arc<Entry<Job<Request>>> {
-        let work = |request: Job<Request>| {
+        let row = |request: Job<Request>| {
             let mut locks = Footprint::new();
             footprint(&request, &mut locks);
             BatchRow { request, footprint: locks, stream: None }
         };
-        let requests = jobs.into_iter().map(work).collect();
-        Arc::new(Entry { index, time_us, seed: 0, drain: true, rows: requests })
+        let rows = jobs.into_iter().map(row).collect();
+        Arc::new(Entry { index, time_us, seed: 0, drain: true, rows })
     }
 
     fn jobs_of(requests: &[Request]) -> Vec<Job<Request>> {

@@ -95,10 +95,15 @@ pub const DEFERRED: usize = 16;
 
 /// How long a replica that was asked to stop answers the requests that it has read.
 pub const DRAIN: Duration = Duration::from_secs(2);
-/// How long a client that was told the end of its connection has to close it, too.
+/// How long a client has to close a connection whose end it can read.
 pub const END_PATIENCE: Duration = Duration::from_millis(100);
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
+
+/// The ticks that take at least so long.
+pub const fn ticks(time: Duration) -> u64 {
+    time.as_micros().div_ceil(TICK.as_micros()) as u64
+}
 /// Longest time the order thread sleeps while something may be due.
 pub const IDLE: Duration = Duration::from_millis(25);
 

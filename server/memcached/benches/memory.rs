@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Arguments: bytes of key and value together, and a number of items; up to four times as many are stored. The setting
-//! makes the allocator return at once what is free. Objects have checksums, which are 16 bytes of
-//! each in every mode; before-images are kept as in every mode, and their buffers do not grow with the items.
+//! makes the allocator return at once what is free. Objects have checksums, which are 16 bytes of each in every mode;
+//! before-images are kept as in every mode, and their buffers do not grow with the items.
 
 mod requests;
 #[path = "../tests/support/mod.rs"]

@@ -6,18 +6,15 @@
 //! valgrind --tool=callgrind --toggle-collect='*flat::run_all*' target/release/deps/flat-* flat 400 1000
 //! ```
 //!
-//! Arguments: `today`, `flat`, `request`, `replace` or `none`, the length of the values (keys have 100 bytes), and how
-//! often. The instructions that are counted, less those of `none`, divided by this number, are those of one check and
-//! one seal.
-//! With `request` or `replace` they are those of a whole request that reads the item and changes a member, or replaces
-//! its value: with its ledger, and a check of the root.
+//! Arguments: `today`, `flat` or `none`, the length of the values (keys have 100 bytes), and how often. The
+//! instructions that are counted, less those of `none`, divided by this number, are those of one check and one seal.
 //!
 //! Nothing but this benchmark has the flat layout. docs/performance.md says what it would take.
 
 use std::hint::black_box;
 
 use object::hidden::AnyObject;
-use object::{Critical, Pieces, Protect, Ref, Region, ScopeOptions, Store, Summed, critical, request};
+use object::{Critical, Pieces, Summed, critical};
 
 /// Length of a key.
 const KEY: usize = 100;
@@ -59,44 +56,6 @@ impl Item {
             marks: 0,
             place: Place { page: 1, index: 1, main: false },
         }
-    }
-    /// As a GET reads it: a long value is checked in its pieces.
-    fn value_len(&self) -> usize {
-        self.content.whole().len() - usize::from(self.key_len)
-    }
-    fn set_unique(&mut self, unique: u64) {
-        self.unique = unique;
-    }
-    /// As a SET replaces it: a long value has new pieces.
-    fn replace(&mut self, value: &[u8]) {
-        self.content.replace_after(usize::from(self.key_len), value);
-    }
-}
-
-#[critical]
-struct Shelf {
-    items: Store<Item>,
-    first: Ref<Item>,
-}
-
-#[critical]
-impl Shelf {
-    fn new(value: usize) -> Self {
-        let mut items = Store::new();
-        let first = items.insert(Item::new(value));
-        Self { items, first }
-    }
-    #[through]
-    fn change(&mut self, unique: u64) {
-        let first = *self.first;
-        let item = self.items.expect_mut(first);
-        black_box(item.value_len());
-        item.set_unique(unique);
-    }
-    #[through]
-    fn replace(&mut self, value: &[u8]) {
-        let first = *self.first;
-        self.items.expect_mut(first).replace(value);
     }
 }
 
@@ -153,15 +112,6 @@ enum Kind {
     None,
     Today(Item),
     Flat(Flat),
-    Request(Shelf),
-    Replace(Shelf, Vec<u8>),
-}
-
-fn in_request(shelf: &mut Shelf, work: impl FnOnce(&mut Shelf)) {
-    request::begin(ScopeOptions { position: 1, protect: Protect::Check, keep_before_images: true });
-    work(shelf);
-    shelf.seal(0);
-    black_box(request::finish());
 }
 
 #[inline(never)]
@@ -180,8 +130,6 @@ fn run_all(kind: &mut Kind, count: u64) {
                 flat.set_unique(number);
                 black_box(&mut *flat).seal();
             }
-            Kind::Request(shelf) => in_request(shelf, |shelf| shelf.change(number)),
-            Kind::Replace(shelf, value) => in_request(shelf, |shelf| shelf.replace(value)),
         }
     }
 }
@@ -190,25 +138,20 @@ fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let [what, value, count] = arguments.as_slice() else {
-        println!("today|flat|request|replace|none LENGTH COUNT: nothing is counted without them");
+        println!("today|flat|none LENGTH COUNT: nothing is counted without them");
         return;
     };
     let (value, count) = (value.parse().expect("a length"), count.parse::<u64>().expect("a number"));
     let mut kind = match what.as_str() {
         "today" => Kind::Today(Item::new(value)),
         "flat" => Kind::Flat(Flat::new(value)),
-        "request" => Kind::Request(object::genesis(0, || Shelf::new(value))),
-        "replace" => Kind::Replace(object::genesis(0, || Shelf::new(value)), vec![b'w'; value]),
         _ => Kind::None,
     };
     // Buffers that are kept from request to request are there before it counts.
     let flat = Flat::new(value);
     assert!(flat.is_right(), "the layout has a place for every byte");
-    match &mut kind {
-        Kind::Request(shelf) => in_request(shelf, |shelf| shelf.change(1)),
-        Kind::Replace(shelf, value) => in_request(shelf, |shelf| shelf.replace(value)),
-        Kind::Today(item) => _ = black_box(item.protected().recompute()),
-        Kind::Flat(_) | Kind::None => {}
+    if let Kind::Today(item) = &mut kind {
+        black_box(item.protected().recompute());
     }
     run_all(&mut kind, count);
 }

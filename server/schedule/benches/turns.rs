@@ -35,8 +35,8 @@ fn log(requests: u64, locks: usize) -> Vec<Arc<Entry<Request>>> {
     };
     (0..requests.div_ceil(BATCH as u64))
         .map(|index| {
-            let requests = (0..BATCH).map(|_| request(&mut rng)).collect();
-            Arc::new(Entry { index: index + 1, time_us: index, seed: index, drain: false, rows: requests })
+            let rows = (0..BATCH).map(|_| request(&mut rng)).collect();
+            Arc::new(Entry { index: index + 1, time_us: index, seed: index, drain: false, rows })
         })
         .collect()
 }

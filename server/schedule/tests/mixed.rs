@@ -22,9 +22,9 @@ fn plan(entry: &Entry<Request>, keys_of: &dyn Fn(&Program, &mut Keys)) -> Parall
     let keys: Vec<Keys> = entry
         .rows
         .iter()
-        .map(|work| {
+        .map(|row| {
             let mut keys = Keys::new();
-            keys_of(&work.request, &mut keys);
+            keys_of(&row.request, &mut keys);
             keys
         })
         .collect();
@@ -115,10 +115,10 @@ fn a_checkpoint_continues_as_the_original_does() {
             .into_iter()
             .filter(|entry| !entry.rows.is_empty())
             .map(|entry| {
-                let is_cut = |work: &&BatchRow<Request>| work.request.ops.is_empty();
-                let copy = |work: &BatchRow<Request>| BatchRow {
-                    request: Arc::clone(&work.request),
-                    footprint: work.footprint,
+                let is_cut = |row: &&BatchRow<Request>| row.request.ops.is_empty();
+                let copy = |row: &BatchRow<Request>| BatchRow {
+                    request: Arc::clone(&row.request),
+                    footprint: row.footprint,
                     stream: None,
                 };
                 let (cuts, others): (Vec<_>, Vec<_>) = entry.rows.iter().partition(is_cut);
@@ -164,9 +164,9 @@ fn open(workers: usize) -> (Schedule<Job>, Vec<Worker<Job>>) {
 }
 
 fn entry(index: u64, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let requests =
+    let rows =
         jobs.into_iter().map(|job| BatchRow { footprint: job.1, request: job, stream: None }).collect();
-    Arc::new(Entry { index, time_us: index * 10, seed: index, drain: false, rows: requests })
+    Arc::new(Entry { index, time_us: index * 10, seed: index, drain: false, rows })
 }
 
 fn perform(turn: Turn<'_, Job>) -> (u64, Outcome, Option<schedule::EntryEnd>) {

@@ -73,9 +73,9 @@ fn nothing() -> Job {
 }
 
 fn entry(index: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let work = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
-    let requests = jobs.into_iter().map(work).collect();
-    Arc::new(Entry { index, time_us: index, seed: index, drain, rows: requests })
+    let row = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
+    let rows = jobs.into_iter().map(row).collect();
+    Arc::new(Entry { index, time_us: index, seed: index, drain, rows })
 }
 
 fn open_from(

@@ -70,15 +70,9 @@ fn run_out(workers: &mut [Numbers]) -> (Vec<(u64, u64)>, Option<schedule::Dispat
 }
 
 fn numbers(index: u64, requests: std::ops::Range<u64>) -> std::sync::Arc<schedule::Entry<u64>> {
-    let work = |request| schedule::BatchRow { request, footprint: schedule::Footprint::new(), stream: None };
-    let requests = requests.map(work).collect();
-    std::sync::Arc::new(schedule::Entry {
-        index,
-        time_us: index,
-        seed: index,
-        drain: index == 2,
-        rows: requests,
-    })
+    let row = |request| schedule::BatchRow { request, footprint: schedule::Footprint::new(), stream: None };
+    let rows = requests.map(row).collect();
+    std::sync::Arc::new(schedule::Entry { index, time_us: index, seed: index, drain: index == 2, rows })
 }
 
 /// A replica may have to give its state at once, where no other one makes the same: what follows has the same

@@ -30,9 +30,9 @@ fn nothing() -> Job {
 }
 
 fn entry(index: u64, time_us: u64, drain: bool, jobs: Vec<Job>) -> Arc<Entry<Job>> {
-    let work = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
-    let requests = jobs.into_iter().map(work).collect();
-    Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, rows: requests })
+    let row = |job: Job| BatchRow { footprint: job.footprint, request: job, stream: None };
+    let rows = jobs.into_iter().map(row).collect();
+    Arc::new(Entry { index, time_us, seed: index * 1_000 + 7, drain, rows })
 }
 
 fn open(config: Config) -> (Schedule<Job>, Vec<Worker<Job>>) {
@@ -656,8 +656,8 @@ fn a_stream_keeps_its_order_with_ordinary_locks() {
     };
     let (schedule, workers) = open(Config { mode: LockRules::Locks, ..config(3, 4) });
     for index in 1..=500 {
-        let requests = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
-        schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, rows: requests }));
+        let rows = (0..8).map(|place| request(place % 4, index * 8 + place)).collect();
+        schedule.append(Arc::new(Entry { index, time_us: index, seed: index, drain: false, rows }));
     }
     schedule.close();
     run_on_threads(workers);

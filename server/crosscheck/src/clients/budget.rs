@@ -333,7 +333,7 @@ impl Budget {
     /// The first wait whose queue has had the same head for longer than [`limits::ROOM_PATIENCE`]; or one of another
     /// thread, for which a right of this thread is in the way as long.
     pub fn starved(&mut self, tick: u64) -> Option<Wait> {
-        let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let patience = limits::ticks(limits::ROOM_PATIENCE);
         let is_starved = |wait: &Wait| {
             let queue = &self.queues[*wait as usize];
             !queue.waiting.is_empty() && tick.saturating_sub(queue.since) >= patience
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn who_waits_is_served_in_order_and_starves_only_at_the_head() {
         let mut budget = budget();
-        let patience = limits::ROOM_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let patience = limits::ticks(limits::ROOM_PATIENCE);
         assert_eq!(budget.starved(1000), None);
         budget.enqueue(Wait::Large, (1, 0), 5);
         budget.enqueue(Wait::Large, (2, 0), 6);

@@ -292,8 +292,8 @@ impl<P: Protocol> Connection<P> {
     /// This replica stops, and all replies have left: the client reads the end. What it still sends is dropped: a
     /// socket that is closed with unread bytes resets the connection, and its client may lose replies on their way.
     /// Returns whether the client has not closed its end.
-    pub(super) fn part(&mut self, counters: &ClientCounters) -> bool {
-        self.has_own_socket(counters) && self.stream.part(limits::READ_PER_TURN)
+    pub(super) fn end_gently(&mut self, counters: &ClientCounters) -> bool {
+        self.has_own_socket(counters) && self.stream.end_gently(limits::READ_PER_TURN)
     }
 
     /// The number of bytes that the next read may take from its socket; none if there is no budget for the rest of a
@@ -688,7 +688,7 @@ impl<P: Protocol> Connection<P> {
             self.wait = None;
             return false;
         }
-        let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let patience = limits::ticks(limits::REPLY_PATIENCE);
         match self.wait {
             Some(wait) if wait.first == first => {
                 let passed_over = now.answers > wait.due || now.tick - now.answered_at > patience / 2;

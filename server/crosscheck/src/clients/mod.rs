@@ -152,8 +152,8 @@ pub trait ClientSide: Send {
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
 
-    /// This replica is about to stop: no client is accepted, and none is read from. Each connection is closed when the
-    /// requests that were read are answered.
+    /// This replica is about to stop: no client is accepted, and none is read from. Each connection ends when the
+    /// requests that were read are answered, and is closed once its client has closed it, too, or had the time to.
     fn drain(&mut self, submissions: &mut Vec<Submission>);
 
     /// Called every [`limits::TICK`]. Handles some connections, in turn, as if their sockets had just reported all
@@ -249,7 +249,7 @@ pub struct Clients<P> {
 struct ConnectionEntry<P> {
     generation: u32,
     connection: Option<Connection<P>>,
-    /// The tick at which it was told its end. It is kept until its client has closed it too, for a while.
+    /// The tick at which its client could read the end. It is kept for a while, until the client has closed it, too.
     ended: Option<u64>,
 }
 
@@ -341,7 +341,7 @@ impl<P: Protocol> Clients<P> {
 
     fn on_readable(&mut self, slot: u32, ending: bool, submissions: &mut Vec<Submission>) {
         if self.connections.get(slot as usize).is_some_and(|entry| entry.ended.is_some()) {
-            return self.part(slot);
+            return self.close_gently(slot);
         }
         self.read(slot, submissions, |connection, reading, submit| connection.read(ending, reading, submit));
     }
@@ -399,19 +399,19 @@ impl<P: Protocol> Clients<P> {
                     self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
-            StepOutcome::Ended if self.drains => self.part(slot),
+            StepOutcome::Ended if self.drains => self.close_gently(slot),
             StepOutcome::Ended | StepOutcome::Closed => self.close(slot),
         }
     }
 
-    /// This replica stops: tells a client the end, and closes the connection once the client has closed it, too, or had
-    /// the time to.
-    fn part(&mut self, slot: u32) {
+    /// This replica stops: ends what a client reads, and closes the connection once the client has closed it, too, or
+    /// had the time to.
+    fn close_gently(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
         let ended = *entry.ended.get_or_insert(self.ticks);
-        let patience = limits::END_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as u64;
+        let patience = limits::ticks(limits::END_PATIENCE);
         let is_awaited = self.ticks.saturating_sub(ended) <= patience;
-        let is_open = |connection: &mut Connection<P>| connection.part(&self.counters);
+        let is_open = |connection: &mut Connection<P>| connection.end_gently(&self.counters);
         if !is_awaited || !entry.connection.as_mut().is_some_and(is_open) {
             self.close(slot);
         }
@@ -525,7 +525,7 @@ impl<P: Protocol> Clients<P> {
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = entry.connection.as_mut() else { return };
         if entry.ended.is_some() {
-            return self.part(slot);
+            return self.close_gently(slot);
         }
         let is_valid = connection.is_valid(self.bounds.shares.connection)
             && (connection.waits().is_none() || self.budget.has((slot, entry.generation)));

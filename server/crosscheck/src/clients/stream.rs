@@ -174,7 +174,7 @@ impl ClientStream {
 
     /// Says goodbye: nothing more is written, and what has come is dropped, up to `most` bytes. Returns whether more
     /// may come.
-    pub fn part(&mut self, most: usize) -> bool {
+    pub fn end_gently(&mut self, most: usize) -> bool {
         if let Some(tls) = &mut self.tls {
             tls.end(&self.socket);
         }

@@ -128,6 +128,15 @@ impl Server {
     }
 }
 
+/// Waits until something has come.
+pub(super) fn until(what: &str, mut has_come: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !has_come() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 pub(super) fn read_exactly(stream: &mut impl Read, expected: &[u8]) {
     let mut got = vec![0; expected.len()];
     stream.read_exact(&mut got).unwrap();
@@ -214,7 +223,6 @@ fn who_stops_answers_what_was_read_and_reads_no_more() {
             read.extend([server.take(), server.take()]);
         }
         let idle = server.connect();
-        let begun = std::time::Instant::now();
         server.threads.iter().for_each(|thread| thread.send(ThreadInput::Drain));
         let ended = (&idle).read(&mut [0]).unwrap();
         assert_eq!(ended, 0, "a client that waits for nothing reads the end");
@@ -231,10 +239,7 @@ fn who_stops_answers_what_was_read_and_reads_no_more() {
         }
         assert!(server.submitted.try_recv().is_err(), "nothing else is executed");
         assert!(TcpStream::connect(server.address).is_err(), "no client is accepted");
-        while server.counters.open() > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{} are open", server.counters.open());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("all connections are closed", || server.counters.open() == 0);
     }
 }
 
@@ -564,7 +569,7 @@ fn what_no_event_announces_is_found_by_looking() {
 
 #[test]
 fn a_lost_reply_ends_its_connection_once_its_vote_must_be_over() {
-    let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let patience = limits::ticks(limits::REPLY_PATIENCE) as usize;
     let (mut clients, address, counters, _poll) = unheard();
     let mut waits = TcpStream::connect(address).unwrap();
     waits.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -589,7 +594,7 @@ fn a_lost_reply_ends_its_connection_once_its_vote_must_be_over() {
 
 #[test]
 fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
-    let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let patience = limits::ticks(limits::REPLY_PATIENCE) as usize;
     let (mut clients, address, counters, _poll) = unheard();
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -610,7 +615,7 @@ fn a_reply_that_takes_its_time_is_not_overdue_before_its_time() {
 /// requests.
 #[test]
 fn a_reply_behind_a_long_queue_is_not_overdue_until_later_ones_have_come() {
-    let patience = limits::REPLY_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let patience = limits::ticks(limits::REPLY_PATIENCE) as usize;
     let (mut clients, address, counters, _poll) = unheard();
     let (mut lost, mut moves) = (TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap());
     let mut submissions = Vec::new();
@@ -764,7 +769,7 @@ fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
 
 #[test]
 fn a_client_side_that_nobody_drives_any_more_is_missed() {
-    let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let patience = limits::ticks(limits::CLIENTS_PATIENCE) as usize;
     let (mut clients, _, counters, _poll) = unheard();
     let mut driven = Driven::default();
     assert!((0..2 * patience).all(|_| driven.looks_so(&counters)), "it has not begun");
@@ -779,7 +784,7 @@ fn a_client_side_that_nobody_drives_any_more_is_missed() {
 
 #[test]
 fn one_client_thread_of_two_that_stands_still_is_missed() {
-    let patience = limits::CLIENTS_PATIENCE.as_micros().div_ceil(limits::TICK.as_micros()) as usize;
+    let patience = limits::ticks(limits::CLIENTS_PATIENCE) as usize;
     let counters = ClientCounters::with_threads(2);
     let mut driven = Driven::default();
     let mut round = |moving: usize| {

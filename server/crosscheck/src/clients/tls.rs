@@ -114,7 +114,7 @@ impl TlsSession {
             return Ok(0);
         }
         let mut reader = self.connection.reader();
-        // No more than was looked at: a piece at a time.
+        // No more than was peeked: a piece at a time.
         let there = reader.fill_buf()?.len().min(buffer.len());
         let count = reader.read(&mut buffer[..there])?;
         self.untaken = self.untaken.saturating_sub(count);

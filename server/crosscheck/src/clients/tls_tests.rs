@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, Support
 
 use super::input::{Input, InputStep};
 use super::stream::ClientStream;
-use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_over, serve_tls, unheard};
+use super::tests::{Lines, Server, bounds, look_until, read_exactly, serve_over, serve_tls, unheard, until};
 use super::thread::ThreadInput;
 use super::tls::TlsSession;
 use super::*;
@@ -189,15 +189,6 @@ fn serve() -> (Made, Server) {
     let made = Made::new();
     let server = serve_tls(made.tls(), bounds(10, true));
     (made, server)
-}
-
-/// Waits until a count has this value.
-fn until(what: &str, mut has_come: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !has_come() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ const MOST: usize = 64;
 /// killed or stopped in its handshake, and dials again. All further ones are of strangers.
 pub(super) const EXCUSED: usize = 2;
 /// Ticks that a handshake may take.
-const TICKS: u32 = limits::HANDSHAKE.as_millis().div_ceil(limits::TICK.as_millis()) as u32;
+const TICKS: u32 = limits::ticks(limits::HANDSHAKE) as u32;
 
 /// One such connection.
 struct PendingHandshake<N: Net> {

@@ -116,8 +116,8 @@ mod tests {
     /// memory happened to contain, and this replica's clients waited for ever.
     #[test]
     fn a_queue_that_has_lost_its_place_gives_no_recipient() {
-        type BatchRow = (&'static str, fn(&mut SealedQueue<Recipient>));
-        let corruptions: [BatchRow; 5] = [
+        type Corruption = (&'static str, fn(&mut SealedQueue<Recipient>));
+        let corruptions: [Corruption; 5] = [
             ("its head is lost", |waiting| waiting.entries_mut().rotate_left(1)),
             ("an entry is lost", |waiting| _ = waiting.entries_mut().pop_front()),
             ("an entry is doubled", |waiting| {

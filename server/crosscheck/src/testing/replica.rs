@@ -190,11 +190,11 @@ impl<S: Service> Replica<S> {
 
     fn append(&mut self, jobs: Vec<Job<S::Request>>, footprint: Footprint) {
         self.index += 1;
-        let work = |request| schedule::BatchRow { request, footprint, stream: None };
-        let requests = jobs.into_iter().map(work).collect();
+        let row = |request| schedule::BatchRow { request, footprint, stream: None };
+        let rows = jobs.into_iter().map(row).collect();
         let (index, time_us) = (self.index, self.now_us);
         self.now_us += 1;
-        self.schedule.append(Arc::new(Entry { index, time_us, seed: index, drain: true, rows: requests }));
+        self.schedule.append(Arc::new(Entry { index, time_us, seed: index, drain: true, rows }));
     }
 
     /// Runs all requests that can run; returns the outcome of the log's request, or of the first one with a corrupted

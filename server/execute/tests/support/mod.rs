@@ -257,8 +257,8 @@ impl Bank {
         if let Request::PayInBoth(_) = request.decoded {
             footprint.write(1);
         }
-        let work = BatchRow { request, footprint, stream: None };
-        let entry = Entry { index: self.next, time_us: self.next, seed: 0, drain: true, rows: vec![work] };
+        let row = BatchRow { request, footprint, stream: None };
+        let entry = Entry { index: self.next, time_us: self.next, seed: 0, drain: true, rows: vec![row] };
         self.next += 1;
         self.schedule.append(Arc::new(entry));
         let locks: [&dyn Lock; 2] = [&self.accounts[0], &self.accounts[1]];

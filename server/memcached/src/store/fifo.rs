@@ -143,12 +143,12 @@ impl Summed for PageItems {
         ItemRef::pack_all(self.pushed(), out);
     }
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut row = PageItems { pushed: u8::unpack(from)?, ..PageItems::EMPTY };
-        let places = row.items.get_mut(..usize::from(row.pushed));
+        let mut page = PageItems { pushed: u8::unpack(from)?, ..PageItems::EMPTY };
+        let places = page.items.get_mut(..usize::from(page.pushed));
         for place in places.ok_or(Malformed("a queue page with too many items"))? {
             *place = ItemRef::unpack(from)?;
         }
-        Ok(row)
+        Ok(page)
     }
     fn blank() -> Self {
         PageItems::EMPTY

@@ -81,8 +81,8 @@ impl Replica {
         let mut footprint = Footprint::new();
         self.service.footprint(&command, &mut footprint);
         self.index += 1;
-        let requests = vec![BatchRow { request: Job::internal(command, ordered), footprint, stream: None }];
-        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows: requests };
+        let rows = vec![BatchRow { request: Job::internal(command, ordered), footprint, stream: None }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
         let Step::Run(mut turn) = self.worker.next() else { panic!("the request does not run at once") };
@@ -185,8 +185,8 @@ impl Replica {
         self.index += 1;
         let request = Command::Get { keys: Keys::new(), with_unique: false, touch: None };
         let request = Job::internal(request, Bytes::new());
-        let requests = vec![BatchRow { request, footprint: Footprint::one(region_id), stream: None }];
-        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows: requests };
+        let rows = vec![BatchRow { request, footprint: Footprint::one(region_id), stream: None }];
+        let entry = Entry { index: self.index, time_us: self.now_us, seed: 0, drain: false, rows };
         self.now_us += 1;
         self.schedule.append(Arc::new(entry));
         match self.worker.next() {

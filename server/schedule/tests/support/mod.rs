@@ -428,7 +428,7 @@ pub fn random_log(rng: &mut SplitMix64, programs: u64, locks: u32) -> Log {
     while made < programs {
         index += 1 + rng.below(20) / 19;
         time_us = (time_us + rng.below(40)).saturating_sub(rng.below(3));
-        let requests: Vec<_> = (0..rng.below(9))
+        let rows: Vec<_> = (0..rng.below(9))
             .map(|_| {
                 let cut = rng.below(40) == 0;
                 // The locks of a kind change twice per log: learned forecasts become wrong.
@@ -437,9 +437,9 @@ pub fn random_log(rng: &mut SplitMix64, programs: u64, locks: u32) -> Log {
                 BatchRow { footprint: program.footprint, request: Arc::new(program), stream: None }
             })
             .collect();
-        made += requests.len() as u64;
+        made += rows.len() as u64;
         let drain = rng.below(if calm { 3 } else { 20 }) == 0;
-        log.push(Arc::new(Entry { index, time_us, seed: rng.next_u64(), drain, rows: requests }));
+        log.push(Arc::new(Entry { index, time_us, seed: rng.next_u64(), drain, rows }));
     }
     log
 }

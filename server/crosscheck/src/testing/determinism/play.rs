@@ -129,13 +129,13 @@ impl<'a> Threads<'a> {
                 [(2 * batch + 1, time_us, jobs), (2 * batch + 2, time_us + 1, vec![look])]
             {
                 if index <= last {
-                    let work = |request| {
+                    let row = |request| {
                         let footprint = footprint_of(service, &request);
                         schedule::BatchRow { request, footprint, stream: None }
                     };
-                    let requests = jobs.into_iter().map(work).collect();
+                    let rows = jobs.into_iter().map(row).collect();
                     let drain = batch % 4 == 3;
-                    schedule.append(Arc::new(Entry { index, time_us, seed: batch, drain, rows: requests }));
+                    schedule.append(Arc::new(Entry { index, time_us, seed: batch, drain, rows }));
                 }
             }
         }

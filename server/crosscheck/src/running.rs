@@ -75,6 +75,13 @@ impl RunningBatch {
         Arc::new(RunningBatch { batch, time_us, origin, results: Mutex::new(results), kept, rooms })
     }
 
+    /// Whether it waits for the results of so many requests. With a wrong number it would never have all of them, while
+    /// later batches go on: only the clients of this one would wait, and no watchdog would notice (V52).
+    pub fn awaits(&self, requests: usize) -> bool {
+        let Results { missing, of_requests, runs } = &*self.results.lock();
+        [*missing, of_requests.len(), runs.len()] == [requests; 3]
+    }
+
     /// In verified mode: gives its requests buffers for what takes them back.
     pub fn furnish(&self, rooms: Vec<Kept>) {
         *self.rooms.lock() = rooms;
@@ -211,6 +218,10 @@ mod tests {
     #[test]
     fn the_last_result_brings_all_of_them_in_order() {
         let batch = RunningBatch::new(4, 0, 2, 3);
+        assert!(batch.awaits(3) && !batch.awaits(2));
+        batch.results.lock().missing = 19;
+        assert!(!batch.awaits(3), "its count is corrupted");
+        batch.results.lock().missing = 3;
         let result = |reply: &'static str| {
             RequestResult::new(RequestInfo::default(), Pairs::new(), Bytes::from(reply))
         };

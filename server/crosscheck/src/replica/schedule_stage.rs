@@ -9,6 +9,7 @@ use super::copies;
 use super::core::Core;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
+use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
 use crate::ordered::Control;
@@ -62,6 +63,9 @@ impl<S: Service, W: World> Core<S, W> {
                 owed.push(PendingReply { owner: *owner, request_checksum: place.checksum });
                 row.stream = owner.stream();
             }
+        }
+        if !rows.batch.awaits(delivered.batch.len()) {
+            return self.env.replace(Corrupted::Results);
         }
         if let Some((session, limit)) = checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.

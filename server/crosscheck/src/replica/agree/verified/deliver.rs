@@ -7,7 +7,7 @@ use order::Delivered;
 use schedule::{Entry, Footprint, Keys, Mixed, Mixer, ParallelBatches};
 use vote::Place;
 
-use super::{Speculator, UnstableBatch};
+use super::{Speculator, UnstableBatch, Verified};
 use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::job::{Job, Work};
 use crate::limits;
@@ -79,6 +79,9 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         for part in &parts {
             mixed.add(part, execution, &mut self.core.env);
         }
+        if !running.awaits(len) {
+            return self.core.env.replace(crate::Corrupted::Results);
+        }
         let head = state::CheckpointHead { index, batch: number, order: order.clone() };
         let (made, of) =
             ((&mut self.core.copies, &mut self.core.transfer), (&mut self.core.order, &mut self.core.env));
@@ -91,15 +94,8 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         self.core.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
         let MixedRows { rows: BatchRows { rows, is_long, .. }, tags, .. } = mixed;
-        if let Some(speculation) =
-            stage.speculation.as_mut().filter(|_| stage.unstable.len() >= limits::UNSTABLE_BATCHES)
-        {
-            // Only a replica that lags has so many. It keeps their replies until it knows that they are agreed on. If
-            // they are not, it needs the state of another replica. What has not been folded is not given up: to go
-            // back, the workers need the version that the last folded batch left.
-            let given_up = last_to_give_up(number, speculation.version().number);
-            speculation.agree(given_up);
-            execution.agree(given_up);
+        if stage.unstable.len() >= limits::UNSTABLE_BATCHES {
+            stage.give_up_oldest(number, execution);
         }
         execution.unstable.push(running.clone());
         let entry = Arc::new(Entry { index: number, time_us, seed, drain, rows });
@@ -189,6 +185,19 @@ fn push_copied<S: Service, W: World>(
             control => copies::delivered((control, time_us), execution, (copies, transfer), (order, env)),
         };
         mixed.push(Job::unordered(work), footprint);
+    }
+}
+
+impl Verified {
+    /// Only a replica that lags has so many unstable batches. It keeps their replies until it knows that they are
+    /// agreed on. If they are not, it needs the state of another replica. What has not been folded is not given up: to
+    /// go back, the workers need the version that the last folded batch left. Batch `next` is scheduled after this.
+    fn give_up_oldest<S: Service>(&mut self, next: u64, execution: &mut Execution<S>) {
+        if let Some(speculation) = &mut self.speculation {
+            let given_up = last_to_give_up(next, speculation.version().number);
+            speculation.agree(given_up);
+            execution.agree(given_up);
+        }
     }
 }
 

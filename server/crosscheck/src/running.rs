@@ -35,6 +35,26 @@ struct Results {
     runs: Vec<RunNotes>,
 }
 
+/// The result of a request of a batch, and how it was run.
+pub(crate) struct Ended {
+    /// Number of the request.
+    pub request: u16,
+    /// Its result.
+    pub result: RequestResult,
+    /// How it was run.
+    pub ran: RunNotes,
+}
+
+/// What one of several workers has of the batch that it runs, until it comes to another batch or has to wait: so that
+/// workers do not write to the same memory for every request.
+#[derive(Default)]
+pub(crate) struct Share {
+    batch: Option<Arc<RunningBatch>>,
+    ended: Vec<Ended>,
+    /// The number of results, counted once more.
+    count: usize,
+}
+
 /// All results of a batch at this replica.
 pub(crate) struct Executed {
     /// Number of the batch.
@@ -115,31 +135,57 @@ impl RunningBatch {
         self.kept.lock()
     }
 
-    /// Stores one result; returns all of them to the caller that stores the last one.
+    /// Stores results; returns all of them to the caller that stores the last one.
     ///
     /// # Errors
     /// When the batch has no such request, or it ended before, or one has not ended that was counted: its number, the
     /// worker's place or the count was corrupted.
-    pub fn leave(
-        &self,
-        request: u16,
-        result: RequestResult,
-        ran: RunNotes,
-    ) -> Result<Option<Executed>, Corrupted> {
+    pub fn leave(&self, ended: impl IntoIterator<Item = Ended>) -> Result<Option<Executed>, Corrupted> {
         let mut results = self.results.lock();
         let Results { missing, of_requests, runs } = &mut *results;
-        let number = usize::from(request);
-        match (of_requests.get_mut(number), runs.get_mut(number)) {
-            (Some(place @ None), Some(run)) => (*place, *run) = (Some(result), ran),
-            _ => return Err(Corrupted::Results),
+        for Ended { request, result, ran } in ended {
+            let number = usize::from(request);
+            match (of_requests.get_mut(number), runs.get_mut(number)) {
+                (Some(place @ None), Some(run)) => (*place, *run) = (Some(result), ran),
+                _ => return Err(Corrupted::Results),
+            }
+            *missing = missing.wrapping_sub(1);
         }
-        *missing = missing.wrapping_sub(1);
         if *missing > 0 {
             return Ok(None);
         }
         let results: Option<Vec<RequestResult>> = std::mem::take(of_requests).into_iter().collect();
         let (results, runs) = (results.ok_or(Corrupted::Results)?, std::mem::take(runs));
         Ok(Some(Executed { batch: self.batch, origin: self.origin, results, runs }))
+    }
+}
+
+impl Share {
+    /// Whether it has nothing of another batch than that of a request, which is none for one of no batch.
+    pub fn is_of(&self, batch: Option<&Arc<RunningBatch>>) -> bool {
+        match (&self.batch, batch) {
+            (Some(own), Some(batch)) => Arc::ptr_eq(own, batch),
+            (own, _) => own.is_none(),
+        }
+    }
+
+    /// A request of `batch` has ended here.
+    pub fn add(&mut self, batch: &Arc<RunningBatch>, ended: Ended) {
+        self.batch.get_or_insert_with(|| batch.clone());
+        self.count += 1;
+        self.ended.push(ended);
+    }
+
+    /// Stores the results in their batch; returns all of that batch if they were the last ones.
+    ///
+    /// # Errors
+    /// As [`RunningBatch::leave`], and when a result was lost here.
+    pub fn leave(&mut self) -> Result<Option<Executed>, Corrupted> {
+        let Some(batch) = self.batch.take() else { return Ok(None) };
+        // With too few results the batch would never end, while later ones go on.
+        let is_whole = std::mem::take(&mut self.count) == self.ended.len();
+        let executed = batch.leave(self.ended.drain(..));
+        if is_whole { executed } else { Err(Corrupted::Results) }
     }
 }
 
@@ -225,17 +271,44 @@ mod tests {
         let result = |reply: &'static str| {
             RequestResult::new(RequestInfo::default(), Pairs::new(), Bytes::from(reply))
         };
-        let on = |core| RunNotes { core, kind: 0, reproduced: false };
-        assert!(batch.leave(2, result("c"), on(7)).unwrap().is_none());
-        assert!(batch.leave(0, result("a"), on(5)).unwrap().is_none());
+        let ran = |core| RunNotes { core, kind: 0, reproduced: false };
+        let ended = |request, reply, core| Some(Ended { request, result: result(reply), ran: ran(core) });
+        assert!(batch.leave(ended(2, "c", 7)).unwrap().is_none());
+        assert!(batch.leave(ended(0, "a", 5)).unwrap().is_none());
         for wrong in [0, 2, 3, u16::MAX] {
-            assert!(matches!(batch.leave(wrong, result("x"), on(1)), Err(Corrupted::Results)), "{wrong}");
+            assert!(matches!(batch.leave(ended(wrong, "x", 1)), Err(Corrupted::Results)), "{wrong}");
         }
-        let all = batch.leave(1, result("b"), on(6)).unwrap().unwrap();
+        let all = batch.leave(ended(1, "b", 6)).unwrap().unwrap();
         assert_eq!(
             all.results.iter().map(|result| result.reply.as_deref()).collect::<Vec<_>>(),
             [Some(&b"a"[..]), Some(b"b"), Some(b"c")]
         );
-        assert_eq!(all.runs, [on(5), on(6), on(7)]);
+        assert_eq!(all.runs, [ran(5), ran(6), ran(7)]);
+    }
+
+    #[test]
+    fn several_workers_bring_their_shares_and_none_is_lost() {
+        let batch = RunningBatch::new(4, 0, 2, 3);
+        let add = |share: &mut Share, request, core| {
+            let result = RequestResult::new(RequestInfo::default(), Pairs::new(), Bytes::new());
+            share.add(&batch, Ended { request, result, ran: RunNotes { core, ..RunNotes::default() } });
+        };
+        let mut shares: [Share; 2] = Default::default();
+        let other = RunningBatch::new(5, 0, 2, 1);
+        assert!(shares[0].is_of(None) && shares[0].is_of(Some(&batch)));
+        add(&mut shares[0], 2, 20);
+        add(&mut shares[1], 1, 11);
+        add(&mut shares[0], 0, 10);
+        assert!(!shares[0].is_of(None) && shares[0].is_of(Some(&batch)) && !shares[0].is_of(Some(&other)));
+        assert!(shares[0].leave().unwrap().is_none());
+        assert!(shares[0].is_of(Some(&other)) && shares[0].leave().unwrap().is_none());
+        let all = shares[1].leave().unwrap().unwrap();
+        assert_eq!(all.runs.iter().map(|run| run.core).collect::<Vec<_>>(), [10, 11, 20]);
+
+        let batch = RunningBatch::new(6, 0, 2, 2);
+        let result = RequestResult::new(RequestInfo::default(), Pairs::new(), Bytes::new());
+        shares[0].add(&batch, Ended { request: 1, result, ran: RunNotes::default() });
+        shares[0].ended.clear();
+        assert!(matches!(shares[0].leave(), Err(Corrupted::Results)), "a result was lost");
     }
 }

@@ -3,6 +3,7 @@
 mod handler;
 mod reads;
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -27,7 +28,7 @@ use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::reply::{KeptReplies, Replies};
-use crate::running::{Executed, RunNotes, UnstableBatches};
+use crate::running::{Ended, Executed, RunNotes, Share, UnstableBatches};
 use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
@@ -192,6 +193,9 @@ pub(crate) struct Context<S: Service> {
     pub kept: Arc<KeptReplies>,
     /// In verified mode: the batches that may be rolled back.
     pub unstable: Arc<UnstableBatches>,
+    /// Results of the batch that it runs, for one of several workers. In verified mode none: the end of a batch is
+    /// reported by the worker that ends its last request, and by then all have left their results.
+    pub share: Option<RefCell<Share>>,
     pub report: ReportSink,
     /// The worker's place in a simulation that steps it.
     pub seat: Option<SteppedWorker>,
@@ -205,10 +209,11 @@ pub(crate) fn run<S: Service>(mut worker: WorkerContext<S>, context: &Context<S>
     let _last_words = LastWords(&*context.report);
     let locks = context.service.locks();
     let mut replies = Replies::new(context.kept.clone());
-    execute::run_all(&mut worker, |turn| {
+    let run = |turn: Turn<'_, Job<S::Request>>| {
         context.run_turn(turn, &locks, &mut replies);
         context.report_end();
-    });
+    };
+    execute::run_all(&mut worker, run, || context.leave_share());
 }
 
 /// Runs jobs up to some request after batch `last`, and returns the worker; none when the schedule was closed or
@@ -246,6 +251,10 @@ impl<S: Service> Context<S> {
     /// Runs one request to its end.
     pub fn run_turn(&self, mut turn: Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], replies: &mut Replies) {
         replies.begin();
+        let batch = turn.request().place.as_ref().map(|place| &place.batch);
+        if self.share.as_ref().is_some_and(|share| !share.borrow().is_of(batch)) {
+            self.leave_share();
+        }
         if matches!(turn.request().work, Work::Service(_)) {
             let time = self.hooks.delay(turn.position(), self.thread);
             if let (Some(seat), false) = (&self.seat, time.is_zero()) {
@@ -612,13 +621,28 @@ impl<S: Service> Context<S> {
     ) -> Outcome {
         if let Some(place) = &turn.request().place {
             let result = result(place.request_info(turn.position(), turn.time_us()));
-            match place.batch.leave(place.number, result, ran) {
-                Ok(None) => {}
-                Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
-                Err(what) => (self.report)(Report::Corrupted(what)),
+            let ended = Ended { request: place.number, result, ran };
+            match &self.share {
+                Some(share) => share.borrow_mut().add(&place.batch, ended),
+                None => self.report_left(place.batch.leave([ended])),
             }
         }
         Outcome::Done
+    }
+
+    /// Stores the results that this worker has of the batch that it has run.
+    fn leave_share(&self) {
+        if let Some(share) = &self.share {
+            self.report_left(share.borrow_mut().leave());
+        }
+    }
+
+    fn report_left(&self, left: Result<Option<Executed>, Corrupted>) {
+        match left {
+            Ok(None) => {}
+            Ok(Some(executed)) => (self.report)(Report::Executed(executed)),
+            Err(what) => (self.report)(Report::Corrupted(what)),
+        }
     }
 }
 

@@ -15,11 +15,18 @@ pub enum Pause {
     Closed,
 }
 
-/// Runs every row, and waits for the next ones, until the schedule is closed or aborted.
-pub fn run_all<R>(worker: &mut Worker<R>, mut run: impl FnMut(Turn<'_, R>)) {
-    while let Some(turn) = worker.next_blocking() {
+/// Runs every row, and waits for the next ones, until the schedule is closed or aborted. Calls `pause` whenever it has
+/// no row for now: before it waits, and at the end.
+pub fn run_all<R>(worker: &mut Worker<R>, mut run: impl FnMut(Turn<'_, R>), pause: impl Fn()) {
+    let mut run = |turn: Turn<'_, R>| {
         run(turn);
+        ControlFlow::Continue(())
+    };
+    while run_rows(worker, &mut run) == Pause::Idle {
+        pause();
+        worker.wait();
     }
+    pause();
 }
 
 /// Runs the rows that may run now, until `run` stops it after one of them. Waits for none.

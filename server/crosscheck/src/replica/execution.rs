@@ -1,5 +1,6 @@
 //! The workers of a replica and the log that feeds them.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -182,15 +183,14 @@ impl<S: Service> Execution<S> {
             reports_ends: reports_ends.clone(),
             kept: kept.clone(),
             unstable: unstable.clone(),
+            share: (!settings.is_solo() && !settings.mode.verified).then(RefCell::default),
             report,
             seat: None,
             hooks: ties.hooks.clone(),
             thread: if settings.is_solo() { ThreadRole::Order } else { ThreadRole::Worker },
         };
-        let report = {
-            let mailbox = ties.mailbox.clone();
-            move |report: Report| mailbox.send(Input::Report(report))
-        };
+        let mailbox = ties.mailbox.clone();
+        let report = move |report: Report| mailbox.send(Input::Report(report));
         let mut solo = None;
         let watched = workers.iter().map(|_| WorkerWatch::default()).collect();
         for (number, scheduler) in workers.into_iter().enumerate() {

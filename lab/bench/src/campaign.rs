@@ -15,7 +15,7 @@ use super::definition::{Definition, Side, SweepFaults, SweepVictim, Workload};
 use super::failures::{self, FailureInjector};
 use super::faults::Injector;
 use super::generator::{Generator, MeasuredCounts, Pattern, Setup};
-use super::measure::{Cpu, EventLoopCycles, Wire, cpu_of, cycles_of, peak_memory_of};
+use super::measure::{Cpu, EventLoopCycles, Wire, cpu_of, cycles_of, peak_memory_of, threads_of};
 use super::memaslap;
 use super::progress::BenchProgress;
 use super::repairs::{self, RepairFigures};
@@ -207,10 +207,9 @@ impl<'e> BenchCampaign<'e> {
             ensure!(figures.failure.is_some(), "the replica did not fail");
         }
         figures.start_seconds = Some(start_seconds);
-        for (((name, _), peak_memory), cpu) in
-            running.processes.iter().zip(memory).zip(after.cpu_since(&before))
-        {
-            figures.processes.push(ProcessFigures { name: name.clone(), cpu, peak_memory });
+        let used = after.cpu_since(&before).into_iter().zip(after.threads_since(&before));
+        for (((name, _), peak_memory), (cpu, threads)) in running.processes.iter().zip(memory).zip(used) {
+            figures.processes.push(ProcessFigures { name: name.clone(), cpu, peak_memory, threads });
         }
         if definition.memaslap && cell.side.speaks_memcached() {
             figures.memaslap = self.independent(definition, cell, running)?;
@@ -313,6 +312,8 @@ fn print_note(text: &str) {
 #[derive(Debug)]
 struct Usage {
     cpu: Vec<Cpu>,
+    /// By kind, of each process.
+    threads: Vec<BTreeMap<String, Cpu>>,
     /// Of a hardened program that is built to count them.
     cycles: Option<EventLoopCycles>,
     wire: Option<Wire>,
@@ -323,6 +324,7 @@ struct Usage {
 impl Usage {
     fn now(side: &Side, running: &Running) -> anyhow::Result<Self> {
         let cpu = running.processes.iter().map(|(_, pid)| cpu_of(*pid).unwrap_or_default()).collect();
+        let threads = running.processes.iter().map(|(_, pid)| threads_of(*pid)).collect();
         let cycles = match (side, running.addresses.first()) {
             (Side::Hardened(_), Some(&address)) => {
                 cycles_of(address).with_context(|| format!("asking {side} for its statistics"))?
@@ -331,7 +333,8 @@ impl Usage {
         };
         let wire = Wire::now();
         let rows = once(running.replicas().0);
-        Ok(Usage { cpu, cycles, wire, statuses: rows.into_iter().filter_map(|row| row.seen.ok()).collect() })
+        let statuses = rows.into_iter().filter_map(|row| row.seen.ok()).collect();
+        Ok(Usage { cpu, threads, cycles, wire, statuses })
     }
 
     /// The traffic between our replicas since `before`; none if there is only one replica.
@@ -365,6 +368,18 @@ impl Usage {
     fn cpu_since(&self, before: &Usage) -> Vec<Cpu> {
         self.cpu.iter().zip(&before.cpu).map(|(after, before)| after.since(*before)).collect()
     }
+
+    fn threads_since(&self, before: &Usage) -> Vec<BTreeMap<String, Cpu>> {
+        self.threads.iter().zip(&before.threads).map(|(after, before)| since(after, before)).collect()
+    }
+}
+
+/// What the threads of a process have used since `before`.
+fn since(after: &BTreeMap<String, Cpu>, before: &BTreeMap<String, Cpu>) -> BTreeMap<String, Cpu> {
+    let used = |(name, cpu): (&String, &Cpu)| {
+        (name.clone(), cpu.since(before.get(name).copied().unwrap_or_default()))
+    };
+    after.iter().map(used).collect()
 }
 
 fn figures(seen: &MeasuredCounts, span: Duration, own: Duration, before: &Usage, after: &Usage) -> Figures {

@@ -26,6 +26,9 @@ pub struct Overrides {
     /// Only these workloads, separated by commas
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     workload: Vec<String>,
+    /// Workers of each of our replicas, and threads of memcached
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: Option<u8>,
     /// Compare every reply with a model
     #[arg(long)]
     verify: bool,
@@ -59,6 +62,10 @@ impl Overrides {
         if let Some(repetitions) = self.repetitions {
             add(format!("repetitions = {repetitions}"));
             definition.repetitions = usize::from(repetitions);
+        }
+        if let Some(workers) = self.workers {
+            add(format!("workers = {workers}"));
+            definition.workers = usize::from(workers);
         }
         if let Some(rate) = self.rate {
             add(format!("rate = {rate}"));

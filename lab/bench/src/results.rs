@@ -170,6 +170,9 @@ pub struct ProcessFigures {
     pub cpu: Cpu,
     /// Peak of its resident memory since its start, in bytes.
     pub peak_memory: Option<u64>,
+    /// Processor time of its threads, by kind; older results do not have it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub threads: BTreeMap<String, Cpu>,
 }
 
 /// The figures of an independent generator.
@@ -367,6 +370,7 @@ mod tests {
             // Ticks of 10 ms.
             cpu: Cpu { user_s: at(digit).trunc() / 100.0, system_s: at(digit + 1).trunc() / 100.0 },
             peak_memory: Some((number + digit) << 20),
+            threads: BTreeMap::from([("order".to_owned(), Cpu { user_s: 1.25, system_s: at(digit) })]),
         };
         let (leader, requests, seconds) = (number % 3, 1_000 + number * 13, 1.5 + number as f64 / 64.0);
         let times = |base: u64| Times::All((0..number * 3).map(|step| base + step * step).collect());

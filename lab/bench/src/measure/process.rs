@@ -1,5 +1,6 @@
 //! Processor time and memory of a process, from /proc.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,26 @@ impl Cpu {
 pub fn cpu_of(pid: u32) -> Option<Cpu> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&stat, rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Processor time of the threads of a process, those of one kind together: their names without numbers at the end.
+pub fn threads_of(pid: u32) -> BTreeMap<String, Cpu> {
+    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+    let mut kinds = BTreeMap::<String, Cpu>::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        // One that has ended meanwhile has no file.
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        if let (Some(name), Some(cpu)) = (kind_of(&stat), parse_stat(&stat, ticks_per_s)) {
+            let sum = kinds.entry(name).or_default();
+            *sum = Cpu { user_s: sum.user_s + cpu.user_s, system_s: sum.system_s + cpu.system_s };
+        }
+    }
+    kinds
+}
+
+fn kind_of(stat: &str) -> Option<String> {
+    let (_, name) = stat.rsplit_once(')')?.0.split_once('(')?;
+    Some(name.trim_end_matches(|last: char| last.is_ascii_digit()).trim_end_matches('-').to_owned())
 }
 
 fn parse_stat(stat: &str, ticks_per_s: f64) -> Option<Cpu> {
@@ -62,6 +83,8 @@ mod tests {
     fn names_with_brackets_do_not_shift_the_fields() {
         let stat = "42 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 250 75 0 0 20 0";
         assert_eq!(parse_stat(stat, 100.0), Some(Cpu { user_s: 2.5, system_s: 0.75 }));
+        assert_eq!(kind_of(stat).as_deref(), Some("a) b) (c"));
+        assert_eq!(kind_of("7 (worker-12) S 1").as_deref(), Some("worker"));
     }
 
     #[test]
@@ -71,5 +94,6 @@ mod tests {
         assert!(peak_memory_of(own).is_some_and(|bytes| bytes > 100_000));
         assert!(resident_of(own).is_some_and(|bytes| bytes > 100_000));
         assert_eq!(cpu_of(u32::MAX), None);
+        assert!(!threads_of(own).is_empty() && threads_of(u32::MAX).is_empty());
     }
 }

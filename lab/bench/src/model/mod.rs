@@ -1,5 +1,6 @@
 //! `crosscheck-lab bench model`: figures for more cores than the machine has, simulated from what was measured.
 
+mod cores;
 mod findings;
 mod inputs;
 mod pages;
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use node::outcome::{CommandOutcome, CommandVerdict, error_text, misuse, say, say_json};
 
 use super::executor::{self, ExecutorRun};
-use super::results;
+use super::results::{self, BenchRun};
+use cores::CoresModel;
 use findings::EveModel;
 use report::results::{ResultFile, files};
 use simulate::ModelPart;
@@ -34,6 +36,11 @@ An older file has means only. Then each request takes the mean time, and barrier
 
 Not in the model: rollbacks, the leader's work, the network's bandwidth, and cores that share caches or memory.";
 
+/// What `bench model cores --help` begins with.
+pub const ABOUT_CORES: &str = "Computes what a group would serve whose replicas have 1 to 16 cores each, from the \
+processor time that each kind of thread took per request. Nothing is measured: times come from results of `bench run \
+two-workers`. Two measurements judge it, each within 10 %: that of its own file, and one with a single worker.";
+
 /// Options of `bench model`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -47,6 +54,9 @@ enum ModelCommand {
     /// One executor of Eve's mode with up to 16 cores
     #[command(long_about = ABOUT_EVE)]
     Eve(EveArgs),
+    /// A group whose replicas have 1 to 16 cores each
+    #[command(long_about = ABOUT_CORES)]
+    Cores(CoresArgs),
 }
 
 /// Options of `bench model eve`.
@@ -78,11 +88,48 @@ struct EveArgs {
     json: bool,
 }
 
+/// Options of `bench model cores`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  crosscheck-lab bench run two-workers --only RDGX               times of threads with two workers
+  crosscheck-lab bench run two-workers --only RDGX --workers 1   the measurement that judges the model
+  crosscheck-lab bench model cores TWO.json ONE.json
+
+Exit code: 0 when the model is within 10 % of every measurement, 1 when it is not, 2 when a file lacks the times of \
+threads.")]
+struct CoresArgs {
+    /// Results of `bench run` with two or more workers
+    #[arg(value_name = "SEVERAL")]
+    several: PathBuf,
+    /// Results of the same with one worker
+    #[arg(value_name = "ONE")]
+    one: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Hands over to the subcommand.
 pub fn run(args: &Args) -> CommandOutcome {
     match &args.command {
         ModelCommand::Eve(args) => eve(args),
+        ModelCommand::Cores(args) => cores(args),
     }
+}
+
+fn cores(args: &CoresArgs) -> CommandOutcome {
+    let read = |path: &Path| {
+        ResultFile::of_kind(path, results::KIND)
+            .and_then(BenchRun::of)
+            .map_err(|error| misuse(format!("{}: {}", path.display(), error_text(&error))))
+    };
+    let model = CoresModel::of(&read(&args.several)?, &read(&args.one)?).map_err(misuse)?;
+    if args.json {
+        say_json(&model)?;
+    } else {
+        say(model.page().plain().trim_end())?;
+    }
+    Ok(CommandVerdict::of(model.holds()))
 }
 
 fn eve(args: &EveArgs) -> CommandOutcome {

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod builds;
 mod checker;
 mod conformance;
 mod corruption;

@@ -135,6 +135,35 @@ fn a_wrong_computation_on_a_named_object_is_found_named_and_repaired() {
     cluster.finish();
 }
 
+/// Another program than that of the others, or a defect that only one replica meets, is no fault of hardware: from the
+/// fourth request of a kind in a row on, all of its records say so. A request of another kind is judged by itself.
+#[test]
+fn a_replica_that_errs_in_every_request_of_a_kind_is_not_called_faulty_hardware() {
+    let cluster = Cluster::up(&Wish { workers: 1, ..Wish::default() });
+    store(&cluster, "kept", "as it was");
+    let (victim, asked) = (2, 0);
+    let mut errors = Vec::new();
+    let mut err = |round: usize, request: &str, end: &str| {
+        let injected = cluster.ask(victim, &json!({"cmd": "inject", "kind": "reply", "seed": round}));
+        assert_eq!(injected["done"], true, "{injected}");
+        talk(&cluster, asked, request, end);
+        cluster.wait_until("the wrong reply is found", |cluster| {
+            errors = cluster.evidence(asked, 0);
+            errors.len() == round
+        });
+        let class = |record: &Value| record["class"].as_str().unwrap_or_default().to_owned();
+        errors.iter().map(class).collect::<Vec<_>>()
+    };
+    for round in 1..=6 {
+        let expected = if round < 4 { "hardware-like" } else { "software-bug" };
+        assert_eq!(err(round, "touch kept 0\r\n", "\r\n"), vec![expected; round]);
+    }
+    let last = err(7, "get kept\r\n", "END\r\n");
+    assert_eq!(last.last().map(String::as_str), Some("hardware-like"));
+    assert!(errors.iter().all(|record| record["replica"] == victim + 1), "{errors:#?}");
+    cluster.finish();
+}
+
 /// Two replicas that differ have no majority: while one is away, each verifies its own computations.
 #[test]
 fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {

@@ -45,6 +45,17 @@ impl Archive {
         }
     }
 
+    /// Changes the record with this number, unless it is damaged or no longer kept.
+    pub fn change(&mut self, number: u64, change: impl Fn(&mut EvidenceRecord)) {
+        let first = self.next_number() - self.kept.len() as u64;
+        let at = number.checked_sub(first).map(|at| at as usize);
+        let Some(sealed) = at.and_then(|at| self.kept.get_mut(at)) else { return };
+        if let Some(mut record) = intact(sealed, number) {
+            change(&mut record);
+            *sealed = seal(&record, number);
+        }
+    }
+
     /// Records with a greater number than `after`, oldest first. A damaged one is replaced by a record that only says
     /// so.
     pub fn after(&self, after: u64) -> Vec<EvidenceRecord> {

@@ -35,6 +35,12 @@ impl<T> Ascending<T> {
         self.index(number).ok().map(|index| &mut self.0[index].1)
     }
 
+    /// The entries of greater numbers.
+    pub fn after(&self, number: u64) -> impl Iterator<Item = &T> {
+        let begin = self.0.partition_point(|(other, _)| *other <= number);
+        self.0.range(begin..).map(|(_, entry)| entry)
+    }
+
     /// The entry of the least number.
     pub fn first(&self) -> Option<&T> {
         self.0.front().map(|(_, entry)| entry)
@@ -83,6 +89,7 @@ mod tests {
                     }
                 }
                 assert_eq!(ring.get(number), tree.get(&number));
+                assert!(ring.after(number).eq(tree.range(number + 1..).map(|(_, entry)| entry)));
                 assert_eq!(ring.first(), tree.first_key_value().map(|(_, entry)| entry));
                 assert_eq!(ring.len(), tree.len());
             }

@@ -21,6 +21,16 @@ pub fn record(evidence: &Evidence, kind: Option<String>) -> EvidenceRecord {
     }
 }
 
+/// This replica, or the program that it runs, errs in every request of a kind: no fault of hardware does so.
+pub fn repeats(record: &mut EvidenceRecord) {
+    record.class = class(FaultClass::SoftwareBug).into();
+    record.outcome = format!(
+        "{}; every request of this kind differs at this replica, and only there: it is another build of the program, \
+            or fails in it each time",
+        record.outcome
+    );
+}
+
 /// The errors, object by object.
 fn objects(evidence: &Evidence) -> Vec<String> {
     // The replica abandoned the request at this object: that its digest lacks the others is no evidence against them.

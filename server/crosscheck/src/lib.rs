@@ -38,6 +38,7 @@ mod packed_state;
 mod passwords;
 mod peers;
 pub mod private;
+mod program;
 mod reads;
 mod replace;
 mod replica;

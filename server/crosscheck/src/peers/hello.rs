@@ -67,11 +67,13 @@ impl Difference {
     /// Whether the two are different builds of the program, and not the same one with other settings.
     pub fn is_of_build(&self) -> bool {
         let field = self.field.as_str();
-        [SERVICE, RELEASE, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
+        [SERVICE, RELEASE, BUILD, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
             || field.starts_with(shapes::CLASS)
     }
 }
 
+/// The name of the program's build ([`crate::program`]) in a hello.
+pub const BUILD: &str = "build";
 /// The names of the framework's version, and of that of its protocol.
 const RELEASE: &str = "release";
 const PROTOCOL_NAME: &str = "protocol";

@@ -1,8 +1,9 @@
 //! The identity of a replica for its peers: its hello, and the secret by which it proves that it belongs to the group.
 
-use super::hello::{Hello, PROTOCOL, Purpose};
+use super::hello::{BUILD, Hello, PROTOCOL, Purpose};
 use super::secure::Secret;
 use crate::outcome::ServeError;
+use crate::program;
 use crate::settings::{Durability, Settings};
 
 /// The identity of this replica for its peers.
@@ -32,6 +33,8 @@ impl Identity {
         };
         let own = [("mode", settings.mode.to_string()), ("durability", durability.to_owned())];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        // Last: any other difference says more.
+        let build = (BUILD.to_owned(), program::build().to_owned());
         let hello = Hello {
             protocol: PROTOCOL,
             purpose: Purpose::Link,
@@ -39,7 +42,7 @@ impl Identity {
             replicas: settings.peers.len() as u8,
             cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: own.chain(settings.service.iter().cloned()).collect(),
+            settings: own.chain(settings.service.iter().cloned()).chain([build]).collect(),
         };
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
     }

@@ -27,8 +27,8 @@ impl fmt::Display for Refusal {
             Refusal::Untrusted(untrusted, Some(from)) => write!(f, "{untrusted} ({from})"),
             Refusal::Differs(difference) if difference.is_of_build() => write!(
                 f,
-                "{difference}: another build of the program. It is kept out, because its objects or requests have \
-                    another meaning; run the same build on all replicas"
+                "{difference}: another build of the program. It is kept out, because its objects, requests or replies \
+                    may have another meaning; run the same build on all replicas"
             ),
             Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
             Refusal::HungUp => f.write_str(

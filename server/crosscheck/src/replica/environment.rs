@@ -143,6 +143,18 @@ impl<W: World> Environment<W> {
         self.evidence.keep(&record);
     }
 
+    /// Number of the next record.
+    pub(super) fn next_evidence(&self) -> u64 {
+        self.evidence.next_number()
+    }
+
+    /// Changes kept records for which something that happened later says more.
+    pub(super) fn amend_evidence(&mut self, records: &[u64], amend: impl Fn(&mut EvidenceRecord)) {
+        for record in records {
+            self.evidence.change(*record, &amend);
+        }
+    }
+
     /// `text` with the operator's names of the objects in it.
     pub(super) fn with_names(&self, text: &str) -> String {
         self.names.put_into(text)

@@ -32,6 +32,8 @@ pub(super) struct ExecuteStage<S: Service> {
     pub(super) reports: Vec<Report>,
     /// Notes on how each of the last batches was run.
     runs: Ascending<Runs>,
+    /// How many requests of each kind this process has executed.
+    of_kinds: Vec<u64>,
     /// There is more to execute, so the thread must not sleep.
     pub(super) is_busy: bool,
     /// The last slice took so long that messages should not have waited for it.
@@ -61,6 +63,7 @@ impl<S: Service> ExecuteStage<S> {
             retiring: None,
             reports: Vec::new(),
             runs: Ascending::default(),
+            of_kinds: Vec::new(),
             is_busy: false,
             is_slow: false,
             watchdog_view: Arc::default(),
@@ -74,7 +77,7 @@ impl<S: Service> ExecuteStage<S> {
         let service = execution.service.clone();
         drop(execution);
         self.watchdog_view.execute(0);
-        self.runs = Ascending::default();
+        (self.runs, self.of_kinds) = (Ascending::default(), Vec::new());
         // In a simulation nothing may depend on when the kernel ends a thread.
         while lockstep.is_strict() && Arc::strong_count(&service) > 1 {
             std::thread::yield_now();
@@ -162,6 +165,13 @@ impl<S: Service> ExecuteStage<S> {
 
     /// Remembers for a while how a batch was run.
     pub(super) fn keep_runs(&mut self, batch: u64, runs: Runs, hooks: &hooks::Active) {
+        for run in &runs.of_requests {
+            let kind = usize::from(run.kind);
+            if self.of_kinds.len() <= kind {
+                self.of_kinds.resize(kind + 1, 0);
+            }
+            self.of_kinds[kind] += 1;
+        }
         self.runs.insert(batch, runs);
         if self.runs.len() > limits::RUNS_KEPT && hooks.keeps(Rule::ForgetsRuns) {
             self.runs.pop_first();
@@ -176,6 +186,16 @@ impl<S: Service> ExecuteStage<S> {
     /// How a request of one of the last batches was run here.
     pub(super) fn ran(&self, place: Place) -> Option<RunNotes> {
         self.runs.get(place.batch)?.of_requests.get(usize::from(place.request)).copied()
+    }
+
+    /// The number of the request at `place` among all of its kind that were executed here. None if the notes on its
+    /// batch have been removed.
+    pub(super) fn number_of_kind(&self, place: Place, kind: u16) -> Option<u64> {
+        let of_kind = |runs: &[RunNotes]| runs.iter().filter(|run| run.kind == kind).count() as u64;
+        let (own, request) = (self.runs.get(place.batch)?, usize::from(place.request));
+        let later: u64 = self.runs.after(place.batch).map(|runs| of_kind(&runs.of_requests)).sum();
+        let behind = of_kind(own.of_requests.get(request + 1..).unwrap_or_default());
+        self.of_kinds.get(usize::from(kind))?.checked_sub(later + behind)
     }
 
     /// A request with its kind, if the kind is known.

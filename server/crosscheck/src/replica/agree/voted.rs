@@ -2,6 +2,7 @@
 //! its commands are performed.
 
 mod repairs;
+mod repeats;
 
 use std::collections::BTreeSet;
 
@@ -24,6 +25,7 @@ use crate::worker::Report;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
 use repairs::Repairs;
+use repeats::{Repeated, Repeats};
 
 /// The voter, and the state that its commands need.
 #[derive(Default)]
@@ -37,6 +39,7 @@ pub(super) struct Voted {
     /// Requests whose replies are held.
     held: BTreeSet<Place>,
     repairs: Repairs,
+    repeats: Repeats,
 }
 
 /// Where a worker waits for the objects of a RECOVER.
@@ -122,6 +125,13 @@ impl Voted {
         let is_own = reported.replica == Some(env.settings.me + 1);
         if let (true, Some((batch, request))) = (is_own, reported.request) {
             reported.core = executor.ran(Place::new(batch, request as u16)).map(|ran| ran.core);
+        }
+        let place = record.request.map(|request| Place::new(record.batch, request));
+        let of_kind = place.and_then(|place| executor.number_of_kind(place, record.kind));
+        let repeated = Repeated { evidence: record, of_kind, record: env.next_evidence() };
+        if let Some(earlier) = self.repeats.note(repeated) {
+            evidence::repeats(&mut reported);
+            env.amend_evidence(&earlier, evidence::repeats);
         }
         env.keep_evidence(reported);
     }

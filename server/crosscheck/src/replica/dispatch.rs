@@ -22,7 +22,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
             Input::Kept { write, end } => self.on_kept(write, end),
-            Input::Stop => self.begin_stop(),
+            Input::Stop => self.begin_stop(Stop::Asked),
         }
     }
 

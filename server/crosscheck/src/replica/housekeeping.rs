@@ -108,6 +108,7 @@ impl<S: Service, W: World> Replica<S, W> {
             log_end: LogEnd { term: engine_status.last_term, index: engine_status.last_index },
             tolerance: progress.tolerance,
             verifying: progress.verifying,
+            ending: self.ending(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One client connection: it turns bytes into requests, and replies in any order into bytes in the order of the
 //! requests.
 
-mod ending;
+pub(super) mod ending;
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -217,7 +217,7 @@ impl<P: Protocol> Connection<P> {
         self.readable = true;
         self.ending |= ending;
         if reading.drains {
-            self.read_no_further();
+            ending::read_no_further(self);
         }
         self.paused = false;
         let mut taken = 0;

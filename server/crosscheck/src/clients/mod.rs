@@ -47,6 +47,7 @@ use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Cost, Wait};
 use certificate::ClientTls;
+use connection::ending::rests;
 use connection::{Connection, LateWith, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
 use listing::ClientAddress;
@@ -413,7 +414,7 @@ impl<P: Protocol> Clients<P> {
     fn close_gently(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
         let Some(connection) = &mut entry.connection else { return };
-        let until = *entry.ended.get_or_insert_with(|| match connection.rests(self.ticks) {
+        let until = *entry.ended.get_or_insert_with(|| match rests(connection, self.ticks) {
             true => self.ticks + limits::ticks(limits::END_PATIENCE),
             false => u64::MAX,
         });

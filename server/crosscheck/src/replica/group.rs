@@ -8,7 +8,7 @@ use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
-use super::tolerance::{self, Ending, OtherProcess, Reported, Verifying};
+use super::tolerance::{self, OtherProcess, Reported, StopNews, Verifying};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -45,7 +45,7 @@ pub(super) struct OwnProgress {
     /// In verified mode: what it tells of its verifier and executor.
     pub(super) verifying: Verifying,
     /// Whether it stops.
-    pub(super) ending: Ending,
+    pub(super) ending: StopNews,
 }
 
 /// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
@@ -82,7 +82,7 @@ struct Other {
     /// In verified mode: what it has told of itself over the present connection.
     verifying: Option<Verifying>,
     /// What it has told of its end over the present connection.
-    ending: Ending,
+    ending: StopNews,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     incarnation: u64,
     has_ended: bool,
@@ -134,7 +134,7 @@ impl Group {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
             // The next process of it may have lost both.
             (other.changed_us, other.log_end, other.verifying) = (Some(now_us), None, None);
-            other.ending = Ending::default();
+            other.ending = StopNews::default();
         }
     }
 
@@ -339,7 +339,7 @@ impl Group {
     /// The others that have told that they stop, and those of them whose clients wait for replies; over the
     /// connections that there are.
     pub(super) fn ending(&self) -> (u16, u16) {
-        let of = |tells: fn(&Ending) -> bool| {
+        let of = |tells: fn(&StopNews) -> bool| {
             let told = self.others.iter().zip(0..).filter(|(other, _)| tells(&other.ending));
             told.fold(0, |replicas, (_, replica)| replicas | 1u16 << replica)
         };
@@ -507,7 +507,7 @@ mod tests {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
         let reported =
-            tolerance::to_word(None, Verifying { verifies: true, abstains: false }, Ending::default());
+            tolerance::to_word(None, Verifying { verifies: true, abstains: false }, StopNews::default());
         let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, reported].map(u64::to_le_bytes);
         assert!(group.on_heartbeat(0, words.as_flattened(), 9, &mut time, START_US));
         group.on_received(0, START_US);

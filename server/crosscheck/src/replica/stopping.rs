@@ -9,7 +9,7 @@ use order::OrderEngine;
 
 use super::Replica;
 use super::replica_sets::bits;
-use super::tolerance::Ending;
+use super::tolerance::StopNews;
 use crate::service::Service;
 use crate::world::World;
 use crate::{Stop, limits};
@@ -35,9 +35,9 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// What this replica tells the others of its end.
-    pub(super) fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> StopNews {
         let stops = self.stopping.is_some();
-        Ending { stops, owes: stops && self.core.clients.counters.sum(|thread| &thread.unanswered) > 0 }
+        StopNews { stops, owes: stops && self.core.clients.counters.sum(|thread| &thread.unanswered) > 0 }
     }
 
     /// As a leader: hands the leadership to the connected replica that lacks the least. False if it has none to hand

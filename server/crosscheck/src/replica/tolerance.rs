@@ -110,7 +110,7 @@ pub(super) struct Verifying {
 
 /// What each replica tells of its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct StopNews {
     /// It was asked to stop, or stops by itself.
     pub(super) stops: bool,
     /// It stops, and clients of it wait for replies, which take a majority.
@@ -118,14 +118,14 @@ pub(super) struct Ending {
 }
 
 /// A leader's finding as a word of its heartbeat, and from everybody what it tells of itself.
-pub(super) fn to_word(tolerance: Option<Tolerance>, own: Verifying, end: Ending) -> u64 {
+pub(super) fn to_word(tolerance: Option<Tolerance>, own: Verifying, end: StopNews) -> u64 {
     let verifying = u64::from(own.verifies) << 53 | u64::from(own.abstains) << 54;
     finding(tolerance) | verifying | u64::from(end.stops) << 55 | u64::from(end.owes) << 56
 }
 
 /// What the sender of this word tells of its end.
-pub(super) fn ending(word: u64) -> Ending {
-    Ending { stops: word >> 55 & 1 == 1, owes: word >> 56 & 1 == 1 }
+pub(super) fn ending(word: u64) -> StopNews {
+    StopNews { stops: word >> 55 & 1 == 1, owes: word >> 56 & 1 == 1 }
 }
 
 /// What the sender of this word tells of itself.
@@ -170,7 +170,7 @@ mod tests {
             unproven: false,
         };
         let (yes, no) = (Verifying { verifies: true, abstains: true }, Verifying::default());
-        let goes_on = Ending::default();
+        let goes_on = StopNews::default();
         assert_eq!(of_word(to_word(Some(found), yes, goes_on), 5), Some(found));
         let unproven = Tolerance { failures: 0, unproven: true, ..found };
         assert_eq!(of_word(to_word(Some(unproven), no, goes_on), 5), Some(unproven));
@@ -178,7 +178,7 @@ mod tests {
         let word = to_word(None, yes, goes_on);
         assert_eq!((verifying(word), ending(word), of_word(word, 5)), (yes, goes_on, None));
         for (stops, owes) in [(true, false), (true, true)] {
-            let end = Ending { stops, owes };
+            let end = StopNews { stops, owes };
             let word = to_word(Some(found), no, end);
             assert_eq!((verifying(word), ending(word), of_word(word, 5)), (no, end, Some(found)));
         }

@@ -29,23 +29,23 @@ impl<P: Protocol> Connection<P> {
         farewell
     }
 
-    /// This replica stops: a request that was not read to its end is not executed, and waits for no budget.
-    pub(super) fn read_no_further(&mut self) {
-        self.half_closed = true;
-        if matches!(self.wants, Wants::Input) {
-            self.wants = Wants::Nothing;
-        }
-    }
-
-    /// Whether no reply can be on its way to the client: nothing has moved for a while.
-    pub(in crate::clients) fn rests(&mut self, tick: u64) -> bool {
-        self.moved == 0 || self.idle_ticks(tick) >= limits::ticks(limits::RESTING)
-    }
-
     /// This replica stops, and all replies have left: the client reads the end. What it still sends is dropped: a
     /// socket that is closed with unread bytes resets the connection, and its client may lose replies on their way.
     /// Returns whether the client has not closed its end.
     pub(in crate::clients) fn end_gently(&mut self, counters: &ClientCounters) -> bool {
         self.has_own_socket(counters) && self.stream.end_gently(limits::READ_PER_TURN)
     }
+}
+
+/// This replica stops: a request that was not read to its end is not executed, and waits for no budget.
+pub(super) fn read_no_further<P>(connection: &mut Connection<P>) {
+    connection.half_closed = true;
+    if matches!(connection.wants, Wants::Input) {
+        connection.wants = Wants::Nothing;
+    }
+}
+
+/// Whether no reply can be on its way to the client: nothing has moved for a while.
+pub(in crate::clients) fn rests<P: Protocol>(connection: &mut Connection<P>, tick: u64) -> bool {
+    connection.moved == 0 || connection.idle_ticks(tick) >= limits::ticks(limits::RESTING)
 }

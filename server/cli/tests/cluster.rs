@@ -4,6 +4,7 @@
 
 mod support;
 
+mod broken;
 mod checker;
 mod conformance;
 mod corruption;

@@ -103,6 +103,10 @@ pub const STAY: Duration = Duration::from_millis(200);
 pub const END_PATIENCE: Duration = Duration::from_millis(100);
 /// A connection that has moved nothing for so long has no reply on its way.
 pub const RESTING: Duration = Duration::from_secs(1);
+/// The interval of [`crate::Settings::faults_per_10s`].
+pub const FAULTS_WITHIN: Duration = Duration::from_secs(10);
+/// Faults of a replica that count per tick. With more a count was corrupted: that alone is one fault.
+pub const FAULTS_PER_TICK: u64 = 16;
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
 

@@ -9,8 +9,8 @@ use crosscheck::{Address, ClientTls, Settings, message};
 
 use crate::config::{NodeConfig, Unresolved, example};
 use crate::descriptors;
-use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
-use crate::program::text;
+use crate::outcome::{BrokenMachine, CommandOutcome, CommandVerdict, misuse, say};
+use crate::program::{self, text};
 use crate::signals::{Ending, Hangups};
 use crate::{Application, ServiceOptions};
 
@@ -175,8 +175,8 @@ fn on_hangup(tls: Option<&ClientTls>) -> String {
     }
 }
 
-/// Waits until stdin closes, then requests the end of this process. That is no signal: the process may have one already,
-/// from a supervisor that signals every process of a service, and a second one would end it at once.
+/// Waits until stdin closes, then requests the end of this process. That is no signal: the process may have one
+/// already, from a supervisor that signals every process of a service, and a second one would end it at once.
 fn until_stdin_closes(ending: &Ending) {
     let mut nothing = [0; 64];
     while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
@@ -233,6 +233,13 @@ fn run_replica<A: Application>(
             ));
             Ok(CommandVerdict::Fails)
         }
+        Ok(crosscheck::Stop::Broken(why)) => Err(anyhow::Error::new(BrokenMachine(format!(
+            "replica {} has ended, and must not be started again on this machine: {why}. The group goes on without it. \
+             `{} evidence` at the other replicas shows what was wrong. Replace the memory and the processor of this \
+             machine, or move the replica to another one; then start it again: its peers fill it",
+            config.this_replica,
+            program::name()
+        )))),
         Err(error) => Err(failure(error)),
     }
 }

@@ -55,6 +55,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Report::ScrubTook(time) => self.core.scrubs.on_done(env.world.measured(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
+                env.tally.own_faults += 1;
                 let kind = kind_in_words::<S>(kind);
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }

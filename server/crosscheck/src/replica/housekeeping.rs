@@ -45,6 +45,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.watch();
         self.check_oneself();
         self.agreement.tick(&mut self.core);
+        self.drain_if_broken();
         self.stop_when_drained();
         // A witness has no clients: it serves as soon as its verifier takes part.
         if self.core.env.settings.is_witness() && self.agreement.progress(&self.core).verifying.verifies {

@@ -17,6 +17,7 @@ mod execute_stage;
 mod execution;
 mod frames;
 mod group;
+mod hardware;
 mod housekeeping;
 mod in_order;
 mod input;
@@ -70,6 +71,7 @@ pub(crate) use environment::Ended;
 use environment::Environment;
 use execute_stage::ExecuteStage;
 use group::Group;
+use hardware::OwnFaults;
 pub(crate) use input::Input;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
@@ -95,6 +97,7 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     next_tick_us: u64,
     /// Once it stops: how.
     stopping: Option<Stopping>,
+    own_faults: OwnFaults,
 }
 
 impl<S: Service> Replica<S> {
@@ -197,6 +200,7 @@ impl<S: Service, W: World> Replica<S, W> {
             inputs: Vec::new(),
             next_tick_us: 0,
             stopping: None,
+            own_faults: OwnFaults::default(),
         }
     }
 

@@ -348,12 +348,12 @@ mod tests {
 
     #[test]
     fn closing_the_tether_ends_a_process_that_waits_on_it() {
-        let mut ward = ward_running("cat > /dev/null; exit 3");
+        let mut ward = ward_running("cat > /dev/null; exit 4");
         let process = ward.process.as_mut().expect("running");
         assert!(process.ended().is_none());
         process.release();
         assert!(
-            matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 3")
+            matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 4")
         );
     }
 

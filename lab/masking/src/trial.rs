@@ -113,6 +113,8 @@ impl BugConfiguration {
             witness: self.group == BugGroup::Pair,
             extra_protection: Some(self.extra).filter(|_| !is_plain),
             service: MaskingOptions { bug: self.bug, seeded: self.seeded, mix: self.mix, plain: is_plain },
+            // Injected faults say nothing about this machine.
+            faults_per_10s: Some(0),
             ..ClusterOptions::default()
         }
     }
@@ -151,7 +153,9 @@ impl BugConfiguration {
         for event in keeper.events.take() {
             match event {
                 SupervisorEvent::Said { replica, line } => said.push(format!("{replica}: {line}")),
-                SupervisorEvent::Died { .. } | SupervisorEvent::Hopeless { .. } => died += 1,
+                SupervisorEvent::Died { .. }
+                | SupervisorEvent::Drained { .. }
+                | SupervisorEvent::Hopeless { .. } => died += 1,
                 SupervisorEvent::Started { .. } => {}
             }
         }

@@ -173,6 +173,8 @@ impl<W: Workload> Role<W> {
             witness: false,
             extra_protection: self.workers > 1,
             reads: self.reads,
+            // Runs have more faults than any machine.
+            faults_per_10s: 0,
             on_detection: crosscheck::OnDetection::default(),
         }
     }

@@ -546,6 +546,7 @@ impl<W: Workload> Run<W> {
         let ended = process.replica.outcome().map(|outcome| match outcome {
             Ok(Stop::Replace(why)) => why.to_string(),
             Ok(Stop::Asked) => "it was asked to".to_owned(),
+            Ok(Stop::Broken(why)) => why.to_string(),
             Err(error) => format!("error: {error}"),
         });
         for (session, generation, answer) in leaving {

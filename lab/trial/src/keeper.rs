@@ -113,7 +113,9 @@ impl ClusterHooks for Sight {
     fn event(&self, event: &SupervisorEvent) {
         match event {
             SupervisorEvent::Started { .. } => {}
-            SupervisorEvent::Died { replica, how, .. } | SupervisorEvent::Hopeless { replica, why: how } => {
+            SupervisorEvent::Died { replica, how, .. }
+            | SupervisorEvent::Drained { replica, why: how }
+            | SupervisorEvent::Hopeless { replica, why: how } => {
                 self.announcer.replaced(*replica, UNWELL, SETTLE, how);
                 let death = Death { replica: *replica, at: self.announcer.now(), how: how.clone() };
                 self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);

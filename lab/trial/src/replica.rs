@@ -59,6 +59,8 @@ pub fn cluster(testbed: &Testbed, plan: &Plan, dir: &Path) -> anyhow::Result<Clu
         service: MemoryLimit {
             memory_mb: (plan.service == TrialService::Memcached).then_some(plan.memory_mb),
         },
+        // Injected faults say nothing about this machine.
+        faults_per_10s: Some(0),
         ..ClusterOptions::default()
     };
     let mut cluster = ClusterPlan::within(&wish, dir)?;

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod broken;
 mod builds;
 mod checker;
 mod conformance;

@@ -127,6 +127,40 @@ fn a_replica_that_is_asked_to_stop_answers_what_it_has_read() {
     }
 }
 
+/// All replicas are asked to stop at once: those without clients stay until the other one has answered its own.
+#[test]
+fn a_group_that_is_asked_to_stop_at_once_answers_what_it_has_read() {
+    for (from_leader, workers) in [(0, 1), (1, 1), (2, 2)] {
+        // After the stop the log on disk tells what was counted.
+        let cluster = Cluster::up(&Wish { workers, disk: true, ..Wish::default() });
+        let served = (cluster.leader() + from_leader) % 3;
+        let connect = |replica: usize| Client::connect(cluster.clients()[replica], PATIENCE).unwrap();
+        let counts: Vec<_> = (0..40)
+            .map(|client| {
+                let key = format!("count{client}");
+                let mut there = connect(served);
+                there.set(&key, 0, b"0").unwrap();
+                (key.clone(), std::thread::spawn(move || count_until_it_ends(there, &key)))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        let before: Vec<u32> = (0..3).map(|replica| cluster.pid(replica)).collect();
+        (0..3).for_each(|replica| cluster.signal(replica, Signal::TERM));
+        let answered: Vec<(String, u64)> =
+            counts.into_iter().map(|(key, counting)| (key, counting.join().unwrap())).collect();
+        cluster.wait_until("`up` has started all again", |cluster| {
+            (0..3).all(|replica| cluster.pid(replica) != before[replica])
+        });
+        cluster.wait_serving();
+        let mut there = connect(served);
+        for (key, answered) in &answered {
+            assert_eq!(there.incr(key, 0).unwrap(), Some(*answered), "{key}, {from_leader} after the leader");
+        }
+        assert!(answered.iter().map(|(_, answered)| answered).sum::<u64>() > 0, "something was counted");
+        cluster.finish();
+    }
+}
+
 /// Increments a counter, three requests at once, until the replica ends the connection. Returns the number of replies.
 fn count_until_it_ends(mut client: Client, key: &str) -> u64 {
     let mut answered = 0;

@@ -70,6 +70,8 @@ pub struct ThreadCounters {
     pub held: AtomicU64,
     /// Connections that wait for room now.
     pub waiting: AtomicU64,
+    /// Once this replica stops: connections with a request that is not answered.
+    pub unanswered: AtomicU64,
     /// Its connections, for [`ClientCounters::connections`].
     pub(crate) connections: Listing,
 }

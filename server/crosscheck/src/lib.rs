@@ -78,7 +78,7 @@ pub use job::Job;
 pub use lab::without_reply_gate;
 pub use message::message;
 pub use object;
-pub use outcome::{ServeError, Stop};
+pub use outcome::{BrokenHardware, ServeError, Stop};
 pub use passwords::{PasswordError, Passwords};
 pub use peers::hello::SERVICE;
 pub use reads::NeedsBatch;

@@ -95,8 +95,18 @@ pub const DEFERRED: usize = 16;
 
 /// How long a replica that was asked to stop answers the requests that it has read.
 pub const DRAIN: Duration = Duration::from_secs(2);
-/// How long a client has to close a connection whose end it can read.
+/// For so long a replica that stops stays in any case: others that are asked to stop at the same time, and need it to
+/// answer their clients, tell it so. It is several heartbeats, each sent a tick after the one before.
+pub const STAY: Duration = Duration::from_millis(200);
+/// How long a client has to close a connection whose end it can read, if it had asked for nothing lately
+/// ([`RESTING`]). Others have all the time until the replica ends.
 pub const END_PATIENCE: Duration = Duration::from_millis(100);
+/// A connection that has moved nothing for so long has no reply on its way.
+pub const RESTING: Duration = Duration::from_secs(1);
+/// The interval of [`crate::Settings::faults_per_10s`].
+pub const FAULTS_WITHIN: Duration = Duration::from_secs(10);
+/// Faults of a replica that count per tick. With more a count was corrupted: that alone is one fault.
+pub const FAULTS_PER_TICK: u64 = 16;
 /// Length of one tick of the ordering engine.
 pub const TICK: Duration = Duration::from_millis(25);
 

@@ -1,5 +1,6 @@
 //! The outcomes of a replica's run: in good order, or with an error for the operator.
 
+use std::fmt;
 use std::io;
 
 use crate::replace::ReplaceReason;
@@ -12,6 +13,30 @@ pub enum Stop {
     Asked,
     /// It cannot be repaired in place: start it again, and its peers will fill it.
     Replace(ReplaceReason),
+    /// Its hardware is broken: what starts it again must not do so before somebody has replaced that.
+    Broken(BrokenHardware),
+}
+
+/// The evidence that the hardware of a replica is broken: more faults than that of any healthy machine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenHardware {
+    /// Faults of this replica within 10 s.
+    pub faults: u64,
+    /// As many would have been accepted ([`crate::Settings::faults_per_10s`]).
+    pub limit: u32,
+    /// The last record of evidence.
+    pub last: Option<String>,
+}
+
+impl fmt::Display for BrokenHardware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BrokenHardware { faults, limit, last } = self;
+        write!(
+            f,
+            "its hardware is broken: {faults} faults of its own were found within 10 s, and faults_per_10s is {limit}"
+        )?;
+        last.iter().try_for_each(|last| write!(f, ". The last record of evidence is: {last}"))
+    }
 }
 
 /// The reason why a replica could not start or continue. Each message is complete: the underlying error is not returned

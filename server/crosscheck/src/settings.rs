@@ -192,6 +192,9 @@ pub struct Settings {
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.
     pub watchdog: Duration,
+    /// A replica in which more faults than this were found and repaired within 10 s ends as broken hardware, if the
+    /// group can do without it; 0 = never. Replicas may differ in it.
+    pub faults_per_10s: u32,
     /// With T: what happens when a fault is detected.
     pub on_detection: OnDetection,
     /// In verified mode, and three processes: the last one is a witness. It verifies, and has no service and no

@@ -37,6 +37,21 @@ impl std::fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
+/// The machine has to be replaced before a replica runs on it again: exit code 3.
+#[derive(Debug)]
+pub struct BrokenMachine(pub String);
+
+impl std::fmt::Display for BrokenMachine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BrokenMachine {}
+
+/// The exit code of [`BrokenMachine`].
+pub const BROKEN: u8 = 3;
+
 /// An error that the operator has to correct.
 pub fn misuse(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Misuse(text.into()))
@@ -71,7 +86,13 @@ pub fn error_text(error: &anyhow::Error) -> String {
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<Misuse>()) { 2 } else { 1 }
+    if error.chain().any(|cause| cause.is::<BrokenMachine>()) {
+        BROKEN
+    } else if error.chain().any(|cause| cause.is::<Misuse>()) {
+        2
+    } else {
+        1
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -103,6 +124,7 @@ mod tests {
         let error = Err::<(), _>(misuse("no such mode")).context("reading FILE").unwrap_err();
         assert_eq!(code_of(&error), 2);
         assert_eq!(code_of(&anyhow::anyhow!("unreachable")), 1);
+        assert_eq!(code_of(&anyhow::Error::new(BrokenMachine("its hardware".to_owned()))), 3);
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crosscheck::{Address, ClientTls, Settings, message};
-use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::{NodeConfig, Unresolved, example};
 use crate::descriptors;
-use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
-use crate::program::text;
+use crate::outcome::{BrokenMachine, CommandOutcome, CommandVerdict, misuse, say};
+use crate::program::{self, text};
 use crate::signals::{Ending, Hangups};
 use crate::{Application, ServiceOptions};
 
@@ -74,7 +73,8 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
     let path = args.config.as_deref().ok_or_else(|| misuse("--config FILE is missing"))?;
     let signals = Signals::catch()?;
     if args.until_stdin_closes && !args.check {
-        std::thread::Builder::new().name("tether".into()).spawn(until_stdin_closes)?;
+        let ending = signals.ending.clone();
+        std::thread::Builder::new().name("tether".into()).spawn(move || until_stdin_closes(&ending))?;
     }
     let mut config = if args.check {
         NodeConfig::<A::Options>::load(path)?
@@ -175,11 +175,12 @@ fn on_hangup(tls: Option<&ClientTls>) -> String {
     }
 }
 
-/// Waits until stdin closes, then stops this process as an operator would.
-fn until_stdin_closes() {
+/// Waits until stdin closes, then requests the end of this process. That is no signal: the process may have one
+/// already, from a supervisor that signals every process of a service, and a second one would end it at once.
+fn until_stdin_closes(ending: &Ending) {
     let mut nothing = [0; 64];
     while std::io::stdin().read(&mut nothing).is_ok_and(|read| read > 0) {}
-    let _ = kill_process(getpid(), Signal::TERM);
+    ending.ask();
     std::thread::sleep(STOP_PATIENCE);
     message(format_args!(
         "this replica still runs {} s after its supervisor ended; it exits now",
@@ -232,6 +233,13 @@ fn run_replica<A: Application>(
             ));
             Ok(CommandVerdict::Fails)
         }
+        Ok(crosscheck::Stop::Broken(why)) => Err(anyhow::Error::new(BrokenMachine(format!(
+            "replica {} has ended, and must not be started again on this machine: {why}. The group goes on without it. \
+             `{} evidence` at the other replicas shows what was wrong. Replace the memory and the processor of this \
+             machine, or move the replica to another one; then start it again: its peers fill it",
+            config.this_replica,
+            program::name()
+        )))),
         Err(error) => Err(failure(error)),
     }
 }

@@ -16,7 +16,8 @@ impl Ending {
     /// From now on, catches SIGINT, SIGTERM and SIGHUP: for a command that ends with its terminal.
     ///
     /// A second SIGINT or SIGTERM ends the process at once with exit code 1, in case the clean end hangs. A second
-    /// SIGHUP does not: shell and kernel each send one when a terminal goes away.
+    /// SIGHUP does not: shell and kernel each send one when a terminal goes away. Nor does a first signal after
+    /// [`Ending::ask`]: it may have the same cause, a supervisor that signals every process of a service.
     ///
     /// # Errors
     /// The operating system refuses to install a signal handler.
@@ -31,10 +32,11 @@ impl Ending {
     /// # Errors
     /// The operating system refuses to install a signal handler.
     pub fn catch_of_service() -> std::io::Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
+        let (asked, signalled) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
             // The order matters: at the first signal the flag is still false, and is then set.
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&signalled))?;
+            flag::register(signal, Arc::clone(&signalled))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
         Ok(Ending(asked))
@@ -45,7 +47,7 @@ impl Ending {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Requests the end from inside the program.
+    /// Requests the end from inside the program. Any number of calls are one request, and no signal.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -92,7 +94,21 @@ impl Hangups {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
     use super::*;
+
+    /// In either order: a supervisor may signal a process before or after it has ended the one that asks.
+    #[test]
+    fn one_signal_besides_a_request_from_inside_does_not_end_the_process_at_once() {
+        let ending = Ending::catch_of_service().unwrap();
+        ending.ask();
+        kill_process(getpid(), Signal::TERM).unwrap();
+        // At once would be here.
+        std::thread::sleep(Duration::from_millis(50));
+        ending.ask();
+        assert!(ending.asked());
+    }
 
     #[test]
     fn sleep_ends_early_when_asked() {

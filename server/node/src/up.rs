@@ -49,7 +49,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
   {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
   {program} up --tls-cert cert.pem --tls-key key.pem    clients speak TLS
   {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
-                                                         said, died, stopped
+                                                         said, died, drained, stopped
 Then, elsewhere:
   {program} top; {program} inject --random; {program} evidence --follow"))]
 pub struct Args<O: ServiceOptions> {
@@ -108,6 +108,10 @@ pub struct Args<O: ServiceOptions> {
     /// What the service adds.
     #[command(flatten)]
     pub service: O,
+    /// A replica in which more faults than this were found within 10 s ends as broken hardware, if the others can do
+    /// without it, and is not started again; 0 = never [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub faults_per_10s: Option<u32>,
     /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after
     /// twice as long each time that it dies again soon]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
@@ -193,6 +197,7 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         service: args.service.clone(),
         #[cfg(feature = "lab")]
         left_out: LeftOut { reply_gate: args.free_replies, before_images: false },
+        faults_per_10s: args.faults_per_10s,
         on_detection: args.on_detection.map(OnDetection::from),
         witness: args.witness,
         extra_protection: args.extra_protection,
@@ -304,6 +309,9 @@ impl Reporter {
             SupervisorEvent::Died { replica, how, pause_ms } => {
                 let pause = millis(Duration::from_millis(*pause_ms));
                 format!("replica {replica}: ended with {how}; starts again in {pause}")
+            }
+            SupervisorEvent::Drained { replica, .. } => {
+                format!("replica {replica}: ended, and is not started again: its hardware is broken")
             }
             SupervisorEvent::Hopeless { replica, why } => format!("replica {replica}: {why}"),
             SupervisorEvent::Said { replica, line } => format!("replica {replica}: {line}"),

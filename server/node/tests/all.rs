@@ -32,6 +32,7 @@ fn settings(me: u8, peers: Vec<Address>, clients: SocketAddr, admin: Endpoint) -
         begins: false,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
+        faults_per_10s: 0,
         on_detection: OnDetection::Answer,
         witness: false,
         extra_protection: false,

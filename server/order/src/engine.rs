@@ -542,6 +542,13 @@ pub trait OrderEngine: Send {
         0
     }
 
+    /// Leader only: of the replicas in these slots, the voter that can lead next with the shortest pause: the one to
+    /// which the leadership is being handed, or the one with the longest log as far as that is known.
+    fn successor(&self, among: u16) -> Option<u8> {
+        let _ = among;
+        None
+    }
+
     /// Leader only: hands the leadership to the replica in `slot`.
     fn transfer_leader(&mut self, slot: u8) {
         let _ = slot;

@@ -175,6 +175,25 @@ fn leadership_is_handed_over_without_a_gap_in_service() {
     assert_eq!(cluster.acked.len() as u64, cluster.submitted);
 }
 
+/// A leader that is asked to stop names whoever lacks the least, and no one whom it may not name.
+#[test]
+fn the_leadership_goes_to_the_one_with_the_longest_log() {
+    for first in [1, 2u8] {
+        let mut cluster = established(3, 500);
+        load(&mut cluster, 100, 300);
+        let leader = cluster.leader().unwrap();
+        let (behind, close) = ((leader + first) % 3, (leader + 3 - first) % 3);
+        cluster.kill(behind);
+        load(&mut cluster, 200, 300);
+        let named =
+            |cluster: &mut Cluster, among| cluster.replica(leader).orderer.engine_mut().successor(among);
+        assert_eq!(named(&mut cluster, 0b111), Some(close), "{behind} lacks what came since it was killed");
+        assert_eq!(named(&mut cluster, 1 << behind), Some(behind));
+        assert_eq!(named(&mut cluster, 1 << leader), None);
+        assert_eq!(cluster.replica(close).orderer.engine_mut().successor(0b111), None, "it does not lead");
+    }
+}
+
 #[test]
 fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     let mut cluster = established(3, 600);

@@ -46,6 +46,8 @@ pub fn start(
             experiment: experiment(workload),
             ..MemcachedOptions::default()
         },
+        // Injected faults say nothing about this machine.
+        faults_per_10s: Some(0),
         ..ClusterOptions::default()
     };
     let keeper = Keeper::start(&ClusterPlan::new(&wish)?, node::up::STOP_PATIENCE)?;

@@ -81,6 +81,8 @@ impl<'a> HostileRun<'a> {
             workers: Some(setup.workers),
             on_disk: setup.disk,
             data: data.clone(),
+            // Injected faults say nothing about this machine.
+            faults_per_10s: Some(0),
             ..ClusterOptions::default()
         };
         let mut plan = ClusterPlan::new(&wish)?;

@@ -2,7 +2,7 @@
 
 use crosscheck::admin::AdminCommand;
 use crosscheck::admin::client::Link;
-use node::cluster::{DetachedCluster, named_leader, send_signal};
+use node::cluster::{DetachedCluster, SupervisorEvent, named_leader, send_signal};
 use node::digest::{self, DigestAnswer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -58,11 +58,21 @@ pub struct Wish {
     pub witness: bool,
     /// How requests that only read are answered.
     pub reads: &'static str,
+    /// Faults of a replica within 10 s at which it ends as broken hardware; 0 = never.
+    pub faults_per_10s: u32,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { replicas: 3, mode: "RDGX", workers: 2, disk: false, witness: false, reads: "batch" }
+        Wish {
+            replicas: 3,
+            mode: "RDGX",
+            workers: 2,
+            disk: false,
+            witness: false,
+            reads: "batch",
+            faults_per_10s: 0,
+        }
     }
 }
 
@@ -83,6 +93,7 @@ impl Cluster {
         command.args(["up", "--json", "--port", "0", "--mode", wish.mode]);
         command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
         command.args(["--reads", wish.reads]).env("XDG_RUNTIME_DIR", data.path());
+        command.args(["--faults-per-10s", &wish.faults_per_10s.to_string()]);
         if wish.witness {
             command.arg("--witness");
         }
@@ -120,6 +131,15 @@ impl Cluster {
         let is_of_one =
             |line: &String| line.contains("has to be replaced") || line.contains("did not arrive");
         self.said().into_iter().filter(is_of_one).collect()
+    }
+
+    /// Replicas that ended because of broken hardware.
+    pub fn drained(&self) -> Vec<usize> {
+        let drained = |event| match event {
+            SupervisorEvent::Drained { replica, .. } => Some(usize::from(replica) - 1),
+            _ => None,
+        };
+        self.up.events.all().into_iter().filter_map(drained).collect()
     }
 
     /// Sends a command, as its JSON, to a replica's admin socket; `None` when it does not answer.

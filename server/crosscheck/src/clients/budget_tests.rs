@@ -449,3 +449,39 @@ fn without_shares_everything_is_held() {
     }
     assert!(side.held() > 2 * MEMORY, "{}", side.held());
 }
+
+/// A replica that stops waits neither for the rest of long requests, whether there is budget for it or not, nor for its
+/// turn to look at many connections that are at rest.
+#[test]
+fn who_stops_waits_only_for_requests_that_were_read() {
+    let mut side = side(None);
+    let resting: Vec<TcpStream> = (0..200).map(|_| side.connect()).collect();
+    let mut half: Vec<TcpStream> = (0..20).map(|_| side.connect()).collect();
+    for client in &mut half {
+        client.write_all(b"100000 0\n").unwrap();
+        client.write_all(&vec![b'x'; 20_000]).unwrap();
+    }
+    let mut asks = side.connect();
+    asks.write_all(b"1 0\nx").unwrap();
+    side.until("some wait for budget, and one for its reply", |side| {
+        side.clients.budget.waiting() > 0 && side.submissions.len() == 1
+    });
+    side.clients.drain(&mut side.submissions);
+    let unanswered = |side: &Side| side.counters.threads()[0].unanswered.load(Relaxed);
+    assert_eq!(unanswered(&side), 1);
+    for client in &mut half {
+        assert_eq!(
+            client.read(&mut [0]).unwrap(),
+            0,
+            "a request that was not read to its end is not waited for"
+        );
+    }
+    side.ticks(8);
+    assert_eq!((side.counters.open(), unanswered(&side)), (21, 1), "those at rest are closed at once");
+    side.reply(2);
+    side.tick();
+    asks.read_exact(&mut [0; 2]).unwrap();
+    assert_eq!((asks.read(&mut [0]).unwrap(), unanswered(&side)), (0, 0));
+    drop((half, asks, resting));
+    side.until("all are closed", |side| side.counters.open() == 0);
+}

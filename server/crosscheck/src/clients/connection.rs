@@ -1,12 +1,13 @@
 //! One client connection: it turns bytes into requests, and replies in any order into bytes in the order of the
 //! requests.
 
+pub(super) mod ending;
+
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use mio::Registry;
 use object::{Sealed, SealedQueue};
 
 use super::budget::{Budget, Cost, Usage, Wait};
@@ -195,25 +196,6 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Ends the connection, and returns the request that its protocol still orders. A socket that is not its own is not
-    /// closed: the kernel would give its number to the next client, which would then get the replies of another one.
-    pub(super) fn end(
-        mut self,
-        registry: &Registry,
-        counters: &ClientCounters,
-        twice: bool,
-    ) -> Option<order::Request> {
-        let farewell = self.input.closed(twice);
-        if self.has_own_socket(counters) {
-            let has_failed = self.stream.has_begun_handshake() && self.half_closed;
-            counters.tls_failed.fetch_add(u64::from(has_failed), Relaxed);
-            self.stream.end(registry);
-        } else {
-            std::mem::forget(self);
-        }
-        farewell
-    }
-
     /// Whether its socket is still the one that was accepted. Another socket belongs to another connection, whose
     /// client would lose requests or get wrong replies. The right one would never be closed, so that its client waits
     /// for ever.
@@ -234,7 +216,9 @@ impl<P: Protocol> Connection<P> {
         let twice = reading.bounds.twice;
         self.readable = true;
         self.ending |= ending;
-        self.half_closed |= reading.drains;
+        if reading.drains {
+            ending::read_no_further(self);
+        }
         self.paused = false;
         let mut taken = 0;
         loop {
@@ -287,13 +271,6 @@ impl<P: Protocol> Connection<P> {
             }
             ended => ended,
         }
-    }
-
-    /// This replica stops, and all replies have left: the client reads the end. What it still sends is dropped: a
-    /// socket that is closed with unread bytes resets the connection, and its client may lose replies on their way.
-    /// Returns whether the client has not closed its end.
-    pub(super) fn end_gently(&mut self, counters: &ClientCounters) -> bool {
-        self.has_own_socket(counters) && self.stream.end_gently(limits::READ_PER_TURN)
     }
 
     /// The number of bytes that the next read may take from its socket; none if there is no budget for the rest of a

@@ -16,6 +16,8 @@ pub mod listing;
 #[cfg(test)]
 mod listing_tests;
 mod socket;
+#[cfg(test)]
+mod stopping_tests;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ use accepting::{Accepted, Acceptor};
 pub use budget::Shares;
 use budget::{Budget, Cost, Wait};
 use certificate::ClientTls;
+use connection::ending::rests;
 use connection::{Connection, LateWith, Now, Reading, StepOutcome};
 pub use excess::ExcessRights;
 use listing::ClientAddress;
@@ -153,7 +156,8 @@ pub trait ClientSide: Send {
     fn flush(&mut self);
 
     /// This replica is about to stop: no client is accepted, and none is read from. Each connection ends when the
-    /// requests that were read are answered, and is closed once its client has closed it, too, or had the time to.
+    /// requests that were read are answered, and is closed once its client has closed it, too. Until then what it still
+    /// sends is dropped. Only one that asked for nothing lately is closed soon: no reply to it can be on its way.
     fn drain(&mut self, submissions: &mut Vec<Submission>);
 
     /// Called every [`limits::TICK`]. Handles some connections, in turn, as if their sockets had just reported all
@@ -249,7 +253,7 @@ pub struct Clients<P> {
 struct ConnectionEntry<P> {
     generation: u32,
     connection: Option<Connection<P>>,
-    /// The tick at which its client could read the end. It is kept for a while, until the client has closed it, too.
+    /// Once its client could read the end: the tick after which it is closed, if the client has not closed it before.
     ended: Option<u64>,
 }
 
@@ -404,17 +408,31 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
-    /// This replica stops: ends what a client reads, and closes the connection once the client has closed it, too, or
-    /// had the time to.
+    /// This replica stops: ends what a client reads, and closes the connection once the client has closed it, too. A
+    /// socket that is closed earlier resets the connection if its client still sends, and replies on their way are
+    /// lost. So only one without any is closed soon.
     fn close_gently(&mut self, slot: u32) {
         let entry = &mut self.connections[slot as usize];
-        let ended = *entry.ended.get_or_insert(self.ticks);
-        let patience = limits::ticks(limits::END_PATIENCE);
-        let is_awaited = self.ticks.saturating_sub(ended) <= patience;
-        let is_open = |connection: &mut Connection<P>| connection.end_gently(&self.counters);
-        if !is_awaited || !entry.connection.as_mut().is_some_and(is_open) {
+        let Some(connection) = &mut entry.connection else { return };
+        let until = *entry.ended.get_or_insert_with(|| match rests(connection, self.ticks) {
+            true => self.ticks + limits::ticks(limits::END_PATIENCE),
+            false => u64::MAX,
+        });
+        if self.ticks > until || !connection.end_gently(&self.counters) {
             self.close(slot);
         }
+    }
+
+    /// This replica stops: drops what clients still send behind the end of their connections, and counts the others.
+    fn end_connections(&mut self) {
+        for slot in 0..self.connections.len() as u32 {
+            if self.connections[slot as usize].ended.is_some() {
+                self.close_gently(slot);
+            }
+        }
+        let is_unanswered = |entry: &&ConnectionEntry<P>| entry.connection.is_some() && entry.ended.is_none();
+        let unanswered = self.connections.iter().filter(is_unanswered).count();
+        self.own().unanswered.store(unanswered as u64, Relaxed);
     }
 
     fn close(&mut self, slot: u32) {
@@ -687,6 +705,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.drains = true;
         self.acceptor = None;
         (0..self.connections.len() as u32).for_each(|slot| self.on_readable(slot, false, submissions));
+        self.end_connections();
     }
 
     fn tick(&mut self, submissions: &mut Vec<Submission>) {
@@ -699,6 +718,9 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.say_farewell(submissions);
         self.own().held.store(self.budget.held() as u64, Relaxed);
         self.own().waiting.store(self.budget.waiting() as u64, Relaxed);
+        if self.drains {
+            self.end_connections();
+        }
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {
             self.next_look = (self.next_look + 1) % self.connections.len();
             self.look_at(self.next_look as u32, submissions);

@@ -36,7 +36,7 @@ impl Protocol for Lines {
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    threads: Vec<Mailbox<ThreadInput>>,
+    pub(super) threads: Vec<Mailbox<ThreadInput>>,
     pub(super) submitted: mpsc::Receiver<Submission>,
     pub(super) counters: Arc<ClientCounters>,
 }
@@ -51,11 +51,11 @@ pub(super) fn bounds(connections: usize, twice: bool) -> Bounds {
     Bounds { connections, request: 1 << 20, twice, shares: Shares::of(64 << 20, 1), idle: None }
 }
 
-fn serve(connections: usize) -> Server {
+pub(super) fn serve(connections: usize) -> Server {
     serve_on(1, connections)
 }
 
-fn serve_on(threads: usize, connections: usize) -> Server {
+pub(super) fn serve_on(threads: usize, connections: usize) -> Server {
     let counters = Arc::new(ClientCounters::with_threads(threads));
     serve_with(Arc::new(|_| Lines), bounds(connections, true), counters)
 }
@@ -208,39 +208,6 @@ fn a_half_closed_client_gets_its_last_reply() {
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"done\n");
-}
-
-/// A replica that is about to stop: a request that was executed has its reply, one that was not read is not executed,
-/// and the client reads the end behind its last reply although it still sends.
-#[test]
-fn who_stops_answers_what_was_read_and_reads_no_more() {
-    for threads in [1, 2] {
-        let server = serve_on(threads, 10);
-        let mut clients: Vec<TcpStream> = (0..4).map(|_| server.connect()).collect();
-        let mut read = Vec::new();
-        for client in &mut clients {
-            client.write_all(b"one\ntwo\nhalf").unwrap();
-            read.extend([server.take(), server.take()]);
-        }
-        let idle = server.connect();
-        server.threads.iter().for_each(|thread| thread.send(ThreadInput::Drain));
-        let ended = (&idle).read(&mut [0]).unwrap();
-        assert_eq!(ended, 0, "a client that waits for nothing reads the end");
-        for client in &mut clients {
-            client.write_all(b" a request\nmore\n").unwrap();
-        }
-        for submission in read {
-            server.send(submission.answered(submission.request.bytes.clone()));
-        }
-        for client in &mut clients {
-            let mut replies = Vec::new();
-            client.read_to_end(&mut replies).unwrap();
-            assert_eq!(replies, b"onetwo");
-        }
-        assert!(server.submitted.try_recv().is_err(), "nothing else is executed");
-        assert!(TcpStream::connect(server.address).is_err(), "no client is accepted");
-        until("all connections are closed", || server.counters.open() == 0);
-    }
 }
 
 #[test]

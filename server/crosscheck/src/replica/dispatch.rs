@@ -22,7 +22,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Input::Report(report) => self.on_report(report),
             Input::Call(call) => self.on_call(call),
             Input::Kept { write, end } => self.on_kept(write, end),
-            Input::Stop => self.begin_stop(),
+            Input::Stop => self.begin_stop(Stop::Asked),
         }
     }
 
@@ -55,6 +55,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Report::ScrubTook(time) => self.core.scrubs.on_done(env.world.measured(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;
+                env.tally.own_faults += 1;
                 let kind = kind_in_words::<S>(kind);
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }

@@ -64,6 +64,7 @@ by_variant! {
         backlog() -> u64;
         tolerance() -> Option<Tolerance>;
         compaction_floor() -> u64;
+        successor(among: u16) -> Option<u8>;
         admitted_incarnation(slot: u8) -> Option<u32>;
     }
     changes {

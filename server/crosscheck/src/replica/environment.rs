@@ -48,6 +48,8 @@ pub(super) struct PastCounts {
     pub(super) executed: u64,
     pub(super) mismatches: u64,
     pub(super) repairs: u64,
+    /// Faults of this replica itself that were found: those that are repaired together count once.
+    pub(super) own_faults: u64,
     pub(super) failed_checks: u64,
     pub(super) dropped_frames: u64,
     /// In verified mode: how often batches were rolled back.

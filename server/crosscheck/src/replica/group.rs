@@ -8,7 +8,7 @@ use wire::Reader;
 
 use super::clocks::Timekeeper;
 use super::environment::Environment;
-use super::tolerance::{self, OtherProcess, Reported, Verifying};
+use super::tolerance::{self, OtherProcess, Reported, StopNews, Verifying};
 use crate::clock::ClockWords;
 use crate::limits;
 use crate::peers::probe::PeerProgress;
@@ -44,6 +44,8 @@ pub(super) struct OwnProgress {
     pub(super) tolerance: Option<Tolerance>,
     /// In verified mode: what it tells of its verifier and executor.
     pub(super) verifying: Verifying,
+    /// Whether it stops.
+    pub(super) ending: StopNews,
 }
 
 /// The end of a replica's log. The later one of two logs of a group has what the group has acknowledged.
@@ -79,6 +81,8 @@ struct Other {
     behind_by: u64,
     /// In verified mode: what it has told of itself over the present connection.
     verifying: Option<Verifying>,
+    /// What it has told of its end over the present connection.
+    ending: StopNews,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     incarnation: u64,
     has_ended: bool,
@@ -130,6 +134,7 @@ impl Group {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
             // The next process of it may have lost both.
             (other.changed_us, other.log_end, other.verifying) = (Some(now_us), None, None);
+            other.ending = StopNews::default();
         }
     }
 
@@ -264,7 +269,7 @@ impl Group {
     pub(super) fn send_heartbeat<W: World>(
         &self,
         peer: u8,
-        OwnProgress { batches: (first, last), log_end, tolerance, verifying }: OwnProgress,
+        OwnProgress { batches: (first, last), log_end, tolerance, verifying, ending }: OwnProgress,
         time: &mut Timekeeper,
         env: &mut Environment<W>,
     ) {
@@ -273,7 +278,7 @@ impl Group {
                 time.clock.words_for(peer, env.world.now_us());
             let slowest_ms = env.peers.progress.slowest_ms;
             let LogEnd { term, index } = log_end;
-            let reported = tolerance::to_word(tolerance, verifying);
+            let reported = tolerance::to_word(tolerance, verifying, ending);
             let words = [
                 first,
                 self.incarnation,
@@ -321,6 +326,7 @@ impl Group {
         }
         let other = &mut self.others[usize::from(from)];
         other.verifying = Some(tolerance::verifying(last));
+        other.ending = tolerance::ending(last);
         other.behind_by = own_last.saturating_sub(executed);
         other.log_end = log_end;
         other.has_ended |= other.incarnation != 0 && other.incarnation != incarnation;
@@ -328,6 +334,21 @@ impl Group {
         other.voting = (since > 0).then_some(Heartbeat { since, incarnation });
         other.progress = PeerProgress { executed, slowest_ms };
         true
+    }
+
+    /// The others that have told that they stop, and those of them whose clients wait for replies; over the
+    /// connections that there are.
+    pub(super) fn ending(&self) -> (u16, u16) {
+        let of = |tells: fn(&StopNews) -> bool| {
+            let told = self.others.iter().zip(0..).filter(|(other, _)| tells(&other.ending));
+            told.fold(0, |replicas, (_, replica)| replicas | 1u16 << replica)
+        };
+        (of(|ending| ending.stops), of(|ending| ending.owes))
+    }
+
+    /// The next heartbeats are due.
+    pub(super) fn hurry(&mut self) {
+        self.next_heartbeat_us = 0;
     }
 
     /// How many further replicas may fail, if this `leader` told it lately.
@@ -485,7 +506,8 @@ mod tests {
     fn a_verifier_counts_once_the_process_of_this_connection_has_reported_of_its_memory() {
         let mut group = group();
         let mut time = Timekeeper::new(crate::clock::GroupClock::new(2, 3, 0, 0));
-        let reported = tolerance::to_word(None, Verifying { verifies: true, abstains: false });
+        let reported =
+            tolerance::to_word(None, Verifying { verifies: true, abstains: false }, StopNews::default());
         let words = [1, 5, 9, 0, 0, 0, 0, 0, 1, 9, reported].map(u64::to_le_bytes);
         assert!(group.on_heartbeat(0, words.as_flattened(), 9, &mut time, START_US));
         group.on_received(0, START_US);

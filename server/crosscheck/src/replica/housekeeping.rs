@@ -45,6 +45,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.watch();
         self.check_oneself();
         self.agreement.tick(&mut self.core);
+        self.drain_if_broken();
         self.stop_when_drained();
         // A witness has no clients: it serves as soon as its verifier takes part.
         if self.core.env.settings.is_witness() && self.agreement.progress(&self.core).verifying.verifies {
@@ -108,6 +109,7 @@ impl<S: Service, W: World> Replica<S, W> {
             log_end: LogEnd { term: engine_status.last_term, index: engine_status.last_index },
             tolerance: progress.tolerance,
             verifying: progress.verifying,
+            ending: self.ending(),
         }
     }
 

@@ -17,6 +17,7 @@ mod execute_stage;
 mod execution;
 mod frames;
 mod group;
+mod hardware;
 mod housekeeping;
 mod in_order;
 mod input;
@@ -70,6 +71,7 @@ pub(crate) use environment::Ended;
 use environment::Environment;
 use execute_stage::ExecuteStage;
 use group::Group;
+use hardware::OwnFaults;
 pub(crate) use input::Input;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
@@ -77,6 +79,7 @@ pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
+use stopping::Stopping;
 use ticks::Ticks;
 use waits::Waits;
 
@@ -92,8 +95,9 @@ pub(crate) struct Replica<S: Service, W: World = Os> {
     /// A buffer for the input of other threads, empty between rounds.
     inputs: Vec<Input>,
     next_tick_us: u64,
-    /// The time at which it stops, once it was asked to, whether or not its clients have all replies.
-    stops_at_us: Option<u64>,
+    /// Once it stops: how.
+    stopping: Option<Stopping>,
+    own_faults: OwnFaults,
 }
 
 impl<S: Service> Replica<S> {
@@ -195,7 +199,8 @@ impl<S: Service, W: World> Replica<S, W> {
             phase: ReplicaPhase::Starting,
             inputs: Vec::new(),
             next_tick_us: 0,
-            stops_at_us: None,
+            stopping: None,
+            own_faults: OwnFaults::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use super::Replica;
 use super::core::Core;
 use super::digests::DigestProgress;
 use super::execution::Execution;
+use crate::Stop;
 use crate::admin::{AdminCommand, EvidenceList, Position};
 use crate::admin_server::Call;
 use crate::ordered::Control;
@@ -63,7 +64,7 @@ impl<S: Service, W: World> Replica<S, W> {
             }
             AdminCommand::Shutdown => {
                 call.reply(&());
-                self.begin_stop();
+                self.begin_stop(Stop::Asked);
             }
         }
     }

@@ -15,7 +15,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn shown_phase(&self, engine_status: &order::EngineStatus, tolerates: &Tolerates) -> ReplicaPhase {
         let is_voted = self.core.env.settings.mode.replicated && self.core.env.settings.peers.len() > 1;
         match self.phase {
-            _ if self.stops_at_us.is_some() => ReplicaPhase::Stopping,
+            _ if self.stopping.is_some() => ReplicaPhase::Stopping,
             ReplicaPhase::Serving if engine_status.members.is_learner(self.core.env.settings.me) => {
                 ReplicaPhase::Joining
             }

@@ -108,9 +108,24 @@ pub(super) struct Verifying {
     pub(super) abstains: bool,
 }
 
+/// What each replica tells of its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StopNews {
+    /// It was asked to stop, or stops by itself.
+    pub(super) stops: bool,
+    /// It stops, and clients of it wait for replies, which take a majority.
+    pub(super) owes: bool,
+}
+
 /// A leader's finding as a word of its heartbeat, and from everybody what it tells of itself.
-pub(super) fn to_word(tolerance: Option<Tolerance>, own: Verifying) -> u64 {
-    finding(tolerance) | u64::from(own.verifies) << 53 | u64::from(own.abstains) << 54
+pub(super) fn to_word(tolerance: Option<Tolerance>, own: Verifying, end: StopNews) -> u64 {
+    let verifying = u64::from(own.verifies) << 53 | u64::from(own.abstains) << 54;
+    finding(tolerance) | verifying | u64::from(end.stops) << 55 | u64::from(end.owes) << 56
+}
+
+/// What the sender of this word tells of its end.
+pub(super) fn ending(word: u64) -> StopNews {
+    StopNews { stops: word >> 55 & 1 == 1, owes: word >> 56 & 1 == 1 }
 }
 
 /// What the sender of this word tells of itself.
@@ -155,11 +170,18 @@ mod tests {
             unproven: false,
         };
         let (yes, no) = (Verifying { verifies: true, abstains: true }, Verifying::default());
-        assert_eq!(of_word(to_word(Some(found), yes), 5), Some(found));
+        let goes_on = StopNews::default();
+        assert_eq!(of_word(to_word(Some(found), yes, goes_on), 5), Some(found));
         let unproven = Tolerance { failures: 0, unproven: true, ..found };
-        assert_eq!(of_word(to_word(Some(unproven), no), 5), Some(unproven));
-        assert_eq!((to_word(None, no), of_word(0, 5)), (0, None));
-        assert_eq!((verifying(to_word(None, yes)), of_word(to_word(None, yes), 5)), (yes, None));
+        assert_eq!(of_word(to_word(Some(unproven), no, goes_on), 5), Some(unproven));
+        assert_eq!((to_word(None, no, goes_on), of_word(0, 5)), (0, None));
+        let word = to_word(None, yes, goes_on);
+        assert_eq!((verifying(word), ending(word), of_word(word, 5)), (yes, goes_on, None));
+        for (stops, owes) in [(true, false), (true, true)] {
+            let end = StopNews { stops, owes };
+            let word = to_word(Some(found), no, end);
+            assert_eq!((verifying(word), ending(word), of_word(word, 5)), (no, end, Some(found)));
+        }
     }
 
     #[test]

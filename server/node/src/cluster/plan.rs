@@ -50,6 +50,8 @@ pub struct ClusterOptions<O> {
     /// Protections that an experiment leaves out.
     #[cfg(feature = "lab")]
     pub left_out: config::LeftOut,
+    /// Faults of a replica within 10 s at which it ends as broken hardware; none = the default.
+    pub faults_per_10s: Option<u32>,
     /// What mode `00GT` does when it detects a fault; none = the default.
     pub on_detection: Option<OnDetection>,
     /// Whether a witness verifies what two replicas execute.
@@ -76,6 +78,7 @@ impl<O: Default> Default for ClusterOptions<O> {
             data: None,
             #[cfg(feature = "lab")]
             left_out: config::LeftOut::default(),
+            faults_per_10s: None,
             on_detection: None,
             witness: false,
             extra_protection: None,
@@ -200,6 +203,7 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             {
                 node.left_out = wish.left_out;
             }
+            node.faults_per_10s = wish.faults_per_10s.unwrap_or(node.faults_per_10s);
             node.on_detection = wish.on_detection.unwrap_or_default();
             (node.witness, node.extra_protection) = (wish.witness, wish.extra_protection);
             node.reads = wish.reads;

@@ -13,6 +13,7 @@ use super::child::{Dress, Process, in_words};
 use super::hooks::ClusterHooks;
 use super::plan::{ClusterPlan, Layout};
 use crate::ServiceOptions;
+use crate::outcome::BROKEN;
 
 /// Last lines of a replica's stderr that are kept, to report why it was given up.
 const LAST_WORDS: usize = 6;
@@ -40,6 +41,13 @@ pub enum SupervisorEvent {
         how: String,
         /// Pause until the next start, in milliseconds.
         pause_ms: u64,
+    },
+    /// The hardware of a replica is broken: it is not started again.
+    Drained {
+        /// The replica, from 1.
+        replica: u8,
+        /// Its last messages.
+        why: String,
     },
     /// A replica never served and is not started again.
     Hopeless {
@@ -219,17 +227,23 @@ impl Ward {
         }
         self.deaths += 1;
         let served = self.serving_since.take().map_or(Duration::ZERO, |since| now - since);
+        if status.code() == Some(i32::from(BROKEN)) {
+            return Some(SupervisorEvent::Drained { replica: self.number, why: self.words() });
+        }
         let how = in_words(status);
         let hopeless = self.deaths >= HOPELESS || status.code() == Some(MISCONFIGURED);
         if hopeless && !self.has_served {
-            let words: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
-            let why =
-                format!("it ended with {how} before it served; its last messages:\n{}", words.join("\n"));
+            let why = format!("it ended with {how} before it served; its last messages:\n{}", self.words());
             return Some(SupervisorEvent::Hopeless { replica: self.number, why });
         }
         let pause = self.backoff.after(served);
         self.start_at = Some(now + pause);
         Some(self.died(how, pause))
+    }
+
+    /// Its last messages.
+    fn words(&self) -> String {
+        self.last_words.iter().map(String::as_str).collect::<Vec<&str>>().join("\n")
     }
 
     fn died(&self, how: String, pause: Duration) -> SupervisorEvent {
@@ -324,13 +338,22 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_with_broken_hardware_is_not_started_again() {
+        let mut ward = ward_running("exit 3");
+        ward.has_served = true;
+        let event = wait_for_burial(&mut ward);
+        assert!(matches!(event, SupervisorEvent::Drained { replica: 1, .. }), "{event:?}");
+        assert_eq!(ward.start_at, None);
+    }
+
+    #[test]
     fn closing_the_tether_ends_a_process_that_waits_on_it() {
-        let mut ward = ward_running("cat > /dev/null; exit 3");
+        let mut ward = ward_running("cat > /dev/null; exit 4");
         let process = ward.process.as_mut().expect("running");
         assert!(process.ended().is_none());
         process.release();
         assert!(
-            matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 3")
+            matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { how, .. } if how == "exit code 4")
         );
     }
 

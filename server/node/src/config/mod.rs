@@ -87,6 +87,8 @@ pub struct NodeConfig<O> {
     pub election_ms: (u64, u64),
     /// Longest turn, in milliseconds.
     pub watchdog_ms: u64,
+    /// Faults of this replica within 10 s at which it ends as broken hardware; 0 = never.
+    pub faults_per_10s: u32,
     /// Protections that an experiment leaves out.
     #[cfg(feature = "lab")]
     pub left_out: LeftOut,
@@ -155,6 +157,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             buffer_limit_mb: DEFAULT_BUFFER_MB,
             election_ms: (300, 600),
             watchdog_ms: 5_000,
+            faults_per_10s: 100,
             #[cfg(feature = "lab")]
             left_out: LeftOut::default(),
             on_detection: OnDetection::default(),
@@ -206,6 +209,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             begins: false,
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
+            faults_per_10s: self.faults_per_10s,
             on_detection: self.on_detection,
             witness: self.witness,
             extra_protection: self.has_extra_protection(),
@@ -270,6 +274,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
         let _ = writeln!(text, "buffer_limit_mb = {}", self.buffer_limit_mb);
         let _ = writeln!(text, "election_ms = [{}, {}]", self.election_ms.0, self.election_ms.1);
         let _ = writeln!(text, "watchdog_ms = {}", self.watchdog_ms);
+        let _ = writeln!(text, "faults_per_10s = {}", self.faults_per_10s);
         #[cfg(feature = "lab")]
         self.left_out.write(&mut text);
         if self.mode.twice {

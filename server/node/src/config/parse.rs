@@ -14,7 +14,7 @@ use crate::program::{self, text};
 use crate::{ServiceOptions, Wrong};
 
 /// Every field of the file's top level except the service's; the example documents each (a test compares).
-const FIELDS: [&str; 23] = [
+const FIELDS: [&str; 24] = [
     "this_replica",
     "listen",
     "client_socket",
@@ -34,6 +34,7 @@ const FIELDS: [&str; 23] = [
     "buffer_limit_mb",
     "election_ms",
     "watchdog_ms",
+    "faults_per_10s",
     "on_detection",
     "extra_protection",
     "reads",
@@ -114,6 +115,7 @@ fn read<O: ServiceOptions>(
     let client_threads = read_client_threads(reader, workers, buffer_limit_mb);
     let election_ms = reader.span_of("election_ms", 50..=60_000, "ms");
     let watchdog_ms = reader.integer("watchdog_ms", 100..=600_000, "ms");
+    let faults_per_10s = reader.integer("faults_per_10s", 0..=1_000_000, "faults");
     #[cfg(feature = "lab")]
     let left_out = super::LeftOut::read(reader, mode);
     let on_detection = read_on_detection(reader, mode);
@@ -146,6 +148,7 @@ fn read<O: ServiceOptions>(
     config.buffer_limit_mb = buffer_limit_mb.unwrap_or(config.buffer_limit_mb);
     config.election_ms = election_ms.unwrap_or(config.election_ms);
     config.watchdog_ms = watchdog_ms.unwrap_or(config.watchdog_ms);
+    config.faults_per_10s = faults_per_10s.map_or(config.faults_per_10s, |faults| faults as u32);
     #[cfg(feature = "lab")]
     {
         config.left_out = left_out;

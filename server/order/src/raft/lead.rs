@@ -271,6 +271,21 @@ impl<L: LogStore> Node<L> {
         Some(found)
     }
 
+    /// As a leader: of the voters in these slots, the one that can lead next with the shortest pause.
+    pub fn successor(&self, among: u16) -> Option<u8> {
+        if !self.is_leader() || self.failed.is_some() {
+            return None;
+        }
+        let voters = among & self.configuration.members().voters & !(1 << self.config.slot);
+        let known = (0..self.config.replicas).filter(|&slot| voters >> slot & 1 == 1).filter_map(|slot| {
+            let id = self.configuration.in_slot(slot)?;
+            // Another choice would break off the hand-over that has begun.
+            let is_begun = self.raw.raft.lead_transferee == Some(id);
+            Some((is_begun, self.raw.raft.prs().get(id)?.matched, !slot))
+        });
+        known.max().map(|(_, _, slot)| !slot)
+    }
+
     /// Whether an entry of the present term is committed: before that, a leader does not know what is.
     pub fn has_committed_in_term(&self) -> bool {
         let log = &self.raw.raft.raft_log;

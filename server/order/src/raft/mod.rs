@@ -462,6 +462,10 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         self.node.as_ref().map_or(0, Node::floor)
     }
 
+    fn successor(&self, among: u16) -> Option<u8> {
+        self.node.as_ref()?.successor(among)
+    }
+
     fn transfer_leader(&mut self, slot: u8) {
         let Some(node) = &mut self.node else { return };
         if let Some(id) = node.configuration.in_slot(slot).filter(|_| node.is_leader()) {

@@ -361,7 +361,7 @@ impl Voted {
             Command::ManyRepairs { replica } => env.world.say(format_args!(
                 "replica {} had to be repaired more than {} times within {} s: its hardware is broken. Move it to \
                     another machine, and test the memory and the processor of this one. `crosscheck evidence` shows \
-                    what was wrong. It goes on being repaired",
+                    what was wrong. Until it ends, it goes on being repaired",
                 ReplicaId(replica),
                 vote::limits::REPAIRS_BEFORE_REPORT,
                 vote::limits::REPAIR_RATE_US / 1_000_000

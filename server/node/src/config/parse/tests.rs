@@ -188,6 +188,7 @@ fn the_defaults_are_the_documented_ones() {
         ("buffer_limit_mb", config.buffer_limit_mb.to_string()),
         ("election_ms", format!("[{}, {}]", config.election_ms.0, config.election_ms.1)),
         ("watchdog_ms", config.watchdog_ms.to_string()),
+        ("faults_per_10s", config.faults_per_10s.to_string()),
     ] {
         let example = shelf();
         let head = example.split(&format!("\n{name} = ")).next().unwrap_or_default();

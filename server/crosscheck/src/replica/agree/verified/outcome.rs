@@ -174,6 +174,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
                 }
                 (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
                     self.core.env.tally.failed_checks += 1;
+                    self.core.env.tally.own_faults += 1;
                     let kind = kind_in_words::<S>(result.request_info.kind);
                     self.core.env.keep_evidence(evidence::changed_after_agreement(
                         self.core.env.settings.me,

@@ -123,6 +123,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             let was_this_batch = repairing.ran.is_none() || repairing.ran == order;
             let was_wrong = was_this_batch || repairing.replaced || repairing.runs > 0;
             self.core.env.tally.repairs += u64::from(was_wrong && !repairing.replaced);
+            self.core.env.tally.own_faults += u64::from(was_wrong && !repairing.replaced);
             stage.repairing = None;
             if was_wrong {
                 let outcome = "masked: the others agreed, and run again it has their state";
@@ -442,6 +443,7 @@ impl<S: Service, W: World> ObjectRepair<'_, S, W> {
         self.stage.repairing.take_if(|repairing| repairing.wanted.is_none());
         self.core.env.tally.failed_checks += notes.len() as u64;
         self.core.env.tally.repairs += notes.len() as u64;
+        self.core.env.tally.own_faults += u64::from(!notes.is_empty());
         if notes.is_empty() {
             self.count_in_vain();
         } else {

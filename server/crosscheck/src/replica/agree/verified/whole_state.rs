@@ -213,6 +213,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         self.0.core.calls.skip_positions();
         self.0.core.env.tally.executed = stable.number;
         self.0.core.env.tally.repairs += u64::from(is_wrong);
+        self.0.core.env.tally.own_faults += u64::from(is_wrong);
         self.0.core.env.tally.states_taken += 1;
         self.0.core.env.world.say(format_args!(
             "this replica goes on with the state of the others after batch {}",

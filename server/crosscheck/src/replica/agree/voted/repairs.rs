@@ -115,6 +115,7 @@ impl Repairs {
         if !repaired.is_empty() {
             self.given_up = 0;
             env.tally.repairs += repaired.len() as u64;
+            env.tally.own_faults += 1;
             self.last_us = took_us.unwrap_or(self.last_us);
             env.keep_evidence(evidence::repaired(env.settings.me, turn, repaired, took_us));
         }

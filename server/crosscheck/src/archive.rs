@@ -33,15 +33,9 @@ impl Archive {
 
     /// Adds names of objects that have become known to the texts of the last records.
     pub fn amend(&mut self, text: impl Fn(&str) -> String) {
-        let mut number = self.next_number();
-        for sealed in self.kept.iter_mut().rev().take(limits::RECORDS_NAMED_LATER) {
-            number -= 1;
-            let Some(mut record) = intact(sealed, number) else { continue };
-            let before = record.objects.clone();
-            record.objects.iter_mut().for_each(|object| *object = text(object));
-            if record.objects != before {
-                *sealed = seal(&record, number);
-            }
+        let next = self.next_number();
+        for number in next.saturating_sub(limits::RECORDS_NAMED_LATER as u64)..next {
+            self.change(number, |record| record.objects.iter_mut().for_each(|object| *object = text(object)));
         }
     }
 
@@ -50,8 +44,10 @@ impl Archive {
         let first = self.next_number() - self.kept.len() as u64;
         let at = number.checked_sub(first).map(|at| at as usize);
         let Some(sealed) = at.and_then(|at| self.kept.get_mut(at)) else { return };
-        if let Some(mut record) = intact(sealed, number) {
-            change(&mut record);
+        let Some(before) = intact(sealed, number) else { return };
+        let mut record = before.clone();
+        change(&mut record);
+        if record != before {
             *sealed = seal(&record, number);
         }
     }

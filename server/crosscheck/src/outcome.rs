@@ -13,7 +13,7 @@ pub enum Stop {
     Asked,
     /// It cannot be repaired in place: start it again, and its peers will fill it.
     Replace(ReplaceReason),
-    /// Its hardware is broken: what starts it again must not do so before somebody has replaced that.
+    /// Its hardware is broken: it must not be started again before that has been replaced.
     Broken(BrokenHardware),
 }
 

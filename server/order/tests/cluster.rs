@@ -175,7 +175,7 @@ fn leadership_is_handed_over_without_a_gap_in_service() {
     assert_eq!(cluster.acked.len() as u64, cluster.submitted);
 }
 
-/// A leader that is asked to stop names whoever lacks the least, and no one whom it may not name.
+/// A leader that is asked to stop names the voter that lacks the least, among those that it may name.
 #[test]
 fn the_leadership_goes_to_the_one_with_the_longest_log() {
     for first in [1, 2u8] {

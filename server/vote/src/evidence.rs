@@ -88,7 +88,8 @@ pub enum FaultClass {
     /// All replicas differ and stand by their results, or the same kind of request differs at one replica after the
     /// other.
     Nondeterminism,
-    /// f+1 replicas abandon the same request, or the same kind panics at one replica after the other.
+    /// f+1 replicas abandon the same request, or the same kind panics at one replica after the other. A replica also
+    /// gives it to another one that errs in every request of a kind, which the voter cannot know.
     SoftwareBug,
 }
 

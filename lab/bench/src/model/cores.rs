@@ -6,7 +6,8 @@ use node::view::grouped;
 use serde::Serialize;
 
 use super::findings::TOLERANCE;
-use crate::definition::Side;
+use crate::cells::BenchCell;
+use crate::definition::{Definition, Side};
 use crate::measure::Cpu;
 use crate::results::{BenchRun, Figures};
 
@@ -24,8 +25,6 @@ pub struct StageTimes {
     pub clients_us: f64,
     /// Of all other threads, together.
     pub other_us: f64,
-    /// Of all replicas.
-    pub replicas_us: f64,
     /// Of the generator.
     pub generator_us: f64,
     /// The number of replicas.
@@ -97,7 +96,6 @@ impl StageTimes {
             ..StageTimes::default()
         };
         for process in &figures.processes {
-            times.replicas_us += spent(&process.cpu);
             for (kind, cpu) in &process.threads {
                 match kind.as_str() {
                     "order" => times.order_us = times.order_us.max(spent(cpu)),
@@ -134,13 +132,10 @@ impl StageTimes {
             let (limit, us) = most.unwrap_or(("nothing", f64::INFINITY));
             Predicted { cores, workers, client_threads, throughput: 1e6 / us, limit }
         };
-        let splits = (1..cores.max(2)).flat_map(|workers| {
-            // A single worker needs no core of its own.
-            let taken = if workers == 1 { 1 } else { 1 + workers };
-            Some((workers, cores.saturating_sub(taken).max(1))).filter(|_| taken < cores.max(2))
-        });
-        let best = splits.map(|(workers, threads)| of(workers, threads));
-        best.reduce(|best, one| if one.throughput > best.throughput { one } else { best }).unwrap_or(of(1, 1))
+        // A single worker needs no core of its own; several leave at least one to the client threads.
+        let several = (2..cores.saturating_sub(1)).map(|workers| of(workers, cores - 1 - workers));
+        let one = of(1, cores.saturating_sub(1).max(1));
+        several.fold(one, |best, split| if split.throughput > best.throughput { split } else { best })
     }
 
     /// All replicas and the generator on one machine that they saturate.
@@ -258,19 +253,19 @@ impl Validated {
 
 /// Our sides whose threads were measured, with the most clients: the median repetition of each workload.
 fn measured(run: &BenchRun) -> Vec<Measured> {
-    let definition = &run.settings.definition;
-    let clients = definition.clients.iter().max().copied().unwrap_or(0);
-    let ours = definition.sides.iter().filter(|side| matches!(side, Side::Ours(_)));
-    let cells = ours.flat_map(|side| definition.workloads.iter().map(move |workload| (side, workload)));
-    let of = |(side, workload): (&Side, &crate::definition::Workload)| {
-        let mut figures: Vec<&Figures> =
-            run.figures(&workload.name, clients, side).map(|(_, figures)| figures).collect();
+    let Definition { clients, workloads, workers, .. } = &run.settings.definition;
+    let most = clients.iter().max().copied().unwrap_or(0);
+    let mut cells = BenchCell::measured(run, &workloads.iter().collect::<Vec<_>>());
+    cells.retain(|cell| cell.clients == most && matches!(cell.side, Side::Ours(_)));
+    let of = |cell: &BenchCell<'_>| {
+        let mut figures: Vec<&Figures> = cell.figures().collect();
         figures.sort_by(|one, other| one.throughput().total_cmp(&other.throughput()));
         let median = figures.get(figures.len() / 2)?;
-        let (name, workers) = (format!("{side} {}", workload.name), definition.workers);
-        Some(Measured { name, workers, throughput: median.throughput(), times: StageTimes::of(median)? })
+        let name = format!("{} {}", cell.side, cell.workload.name);
+        let (throughput, times) = (median.throughput(), StageTimes::of(median)?);
+        Some(Measured { name, workers: *workers, throughput, times })
     };
-    cells.filter_map(of).collect()
+    cells.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -282,7 +277,6 @@ mod tests {
         worker_us: 2.0,
         clients_us: 6.0,
         other_us: 0.0,
-        replicas_us: 21.0,
         generator_us: 1.0,
         replicas: 3,
     };

@@ -118,11 +118,7 @@ pub fn run(args: &Args) -> CommandOutcome {
 }
 
 fn cores(args: &CoresArgs) -> CommandOutcome {
-    let read = |path: &Path| {
-        ResultFile::of_kind(path, results::KIND)
-            .and_then(BenchRun::of)
-            .map_err(|error| misuse(format!("{}: {}", path.display(), error_text(&error))))
-    };
+    let read = |path| read_result(path, results::KIND, BenchRun::of);
     let model = CoresModel::of(&read(&args.several)?, &read(&args.one)?).map_err(misuse)?;
     if args.json {
         say_json(&model)?;
@@ -150,10 +146,13 @@ fn eve(args: &EveArgs) -> CommandOutcome {
     Ok(CommandVerdict::of(model.holds()))
 }
 
+fn read_result<R>(path: &Path, kind: &str, of: fn(ResultFile) -> anyhow::Result<R>) -> anyhow::Result<R> {
+    let wrong = |error| misuse(format!("{}: {}", path.display(), error_text(&error)));
+    ResultFile::of_kind(path, kind).and_then(of).map_err(wrong)
+}
+
 fn read(path: &Path) -> anyhow::Result<ExecutorRun> {
-    ResultFile::of_kind(path, executor::KIND)
-        .and_then(ExecutorRun::of_file)
-        .map_err(|error| misuse(format!("{}: {}", path.display(), error_text(&error))))
+    read_result(path, executor::KIND, ExecutorRun::of_file)
 }
 
 /// The newest result of `bench executor` that has times of single requests, or else the newest.

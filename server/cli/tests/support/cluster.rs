@@ -60,6 +60,8 @@ pub struct Wish {
     pub reads: &'static str,
     /// Faults of a replica within 10 s at which it ends as broken hardware; 0 = never.
     pub faults_per_10s: u32,
+    /// Milliseconds until a replica that ended is started again; none = as `up` does by itself.
+    pub restart_after: Option<u32>,
 }
 
 impl Default for Wish {
@@ -72,6 +74,7 @@ impl Default for Wish {
             witness: false,
             reads: "batch",
             faults_per_10s: 0,
+            restart_after: None,
         }
     }
 }
@@ -94,6 +97,9 @@ impl Cluster {
         command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
         command.args(["--reads", wish.reads]).env("XDG_RUNTIME_DIR", data.path());
         command.args(["--faults-per-10s", &wish.faults_per_10s.to_string()]);
+        if let Some(pause) = wish.restart_after {
+            command.args(["--restart-after", &pause.to_string()]);
+        }
         if wish.witness {
             command.arg("--witness");
         }

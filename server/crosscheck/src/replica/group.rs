@@ -81,7 +81,7 @@ struct Other {
     behind_by: u64,
     /// In verified mode: what it has told of itself over the present connection.
     verifying: Option<Verifying>,
-    /// What it has told of its end over the present connection.
+    /// What it has reported of its end over the present connection.
     ending: StopNews,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     incarnation: u64,
@@ -336,12 +336,12 @@ impl Group {
         true
     }
 
-    /// The others that have told that they stop, and those of them whose clients wait for replies; over the
+    /// The others that have reported that they stop, and those of them whose clients wait for replies; over the
     /// connections that there are.
     pub(super) fn ending(&self) -> (u16, u16) {
         let of = |tells: fn(&StopNews) -> bool| {
-            let told = self.others.iter().zip(0..).filter(|(other, _)| tells(&other.ending));
-            told.fold(0, |replicas, (_, replica)| replicas | 1u16 << replica)
+            let reporting = self.others.iter().zip(0..).filter(|(other, _)| tells(&other.ending));
+            reporting.fold(0, |replicas, (_, replica)| replicas | 1u16 << replica)
         };
         (of(|ending| ending.stops), of(|ending| ending.owes))
     }

@@ -41,7 +41,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// As a leader: hands the leadership to the connected replica that lacks the least. False if it has none to hand
-    /// over, or nobody to whom: one that stops as well would only hand it on.
+    /// over, or no replica to hand it to: one that stops as well would only hand it on.
     fn hand_over(&mut self) -> bool {
         let (stop, _) = self.core.group.ending();
         let others = bits(self.core.env.peers.connected()) & !stop;

@@ -38,6 +38,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
+use object::Sealed;
 
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
@@ -247,7 +248,7 @@ pub struct Clients<P> {
     /// What connections that have ended order, with their slots and generations, until the next tick.
     farewells: Vec<(u32, u32, order::Request)>,
     /// This replica is about to stop.
-    drains: bool,
+    drains: Sealed<bool>,
 }
 
 struct ConnectionEntry<P> {
@@ -298,7 +299,7 @@ impl<P: Protocol> Clients<P> {
             reported_unmoved: None,
             scratch: vec![0; limits::READ_CHUNK],
             farewells: Vec::new(),
-            drains: false,
+            drains: Sealed::new(false),
         })
     }
 
@@ -375,7 +376,7 @@ impl<P: Protocol> Clients<P> {
             scratch: &mut self.scratch,
             budget: &mut self.budget,
             left: limits::OUTSTANDING_PER_CLIENT_THREAD.saturating_sub(self.outstanding),
-            drains: self.drains,
+            drains: *self.drains.as_is(),
         };
         let outcome = read(connection, &mut reading, &mut |sequence, request, cost| {
             let to = ReplyTo { slot: number, generation, sequence, cost };
@@ -403,7 +404,7 @@ impl<P: Protocol> Clients<P> {
                     self.budget.enqueue(wait, (slot, entry.generation), self.ticks);
                 }
             }
-            StepOutcome::Ended if self.drains => self.close_gently(slot),
+            StepOutcome::Ended if *self.drains.as_is() => self.close_gently(slot),
             StepOutcome::Ended | StepOutcome::Closed => self.close(slot),
         }
     }
@@ -498,7 +499,7 @@ impl<P: Protocol> Clients<P> {
         self.counters.evicted.fetch_add(stalled.len() as u64, Relaxed);
         self.closed_unmoved += stalled.len();
         // Many messages of this kind would fill the log.
-        if self.reported_unmoved.is_none_or(|reported| self.ticks - reported >= limits::RECOUNT_TICKS) {
+        if self.reported_unmoved.is_none_or(|reported| self.ticks - reported >= limits::CLOSED_REPORT_TICKS) {
             crate::message(format_args!(
                 "{} client connections were closed: their replies filled the buffers (the last \
                     ones {} KiB) and were not read, while others waited. {} still wait. Raise \
@@ -522,6 +523,8 @@ impl<P: Protocol> Clients<P> {
         let counts_right = !self.ticks.is_multiple_of(limits::RECOUNT_TICKS) || self.budget.held() == held();
         self.scratch.len() == limits::READ_CHUNK
             && counts_right
+            // Else every connection would be ended as soon as it is there.
+            && self.drains.is_intact()
             && self.budget.shares() == self.bounds.shares
             && self.excess.is_valid(self.counters.threads().len())
             && (self.outstanding > 0 || self.budget.cost_in_execution() == 0)
@@ -631,7 +634,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
         self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
-        if self.drains {
+        if *self.drains.as_is() {
             self.finish_step(slot, StepOutcome::Ended);
         }
     }
@@ -702,7 +705,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
     fn drain(&mut self, submissions: &mut Vec<Submission>) {
         // Those that have connected read the end, and no reset.
         self.accept();
-        self.drains = true;
+        self.drains.set(true);
         self.acceptor = None;
         (0..self.connections.len() as u32).for_each(|slot| self.on_readable(slot, false, submissions));
         self.end_connections();
@@ -718,7 +721,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
         self.say_farewell(submissions);
         self.own().held.store(self.budget.held() as u64, Relaxed);
         self.own().waiting.store(self.budget.waiting() as u64, Relaxed);
-        if self.drains {
+        if *self.drains.as_is() {
             self.end_connections();
         }
         for _ in 0..self.connections.len().min(limits::LOOKS_PER_TICK) {

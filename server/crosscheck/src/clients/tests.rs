@@ -731,6 +731,7 @@ fn what_keeps_all_clients_out_is_the_replicas_own_fault() {
         assert_eq!(own_faults(|clients| clients.acceptor.as_mut().unwrap().corrupt(0, bit)), 1, "bit {bit}");
     }
     assert_eq!(own_faults(|clients| clients.outstanding |= 1 << 55), 1);
+    assert_eq!(own_faults(|clients| clients.drains.corrupt(|drains| *drains = true)), 1);
     assert_eq!(own_faults(|clients| clients.connections[0].connection.as_mut().unwrap().reads_no_more()), 1);
 }
 

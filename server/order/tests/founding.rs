@@ -298,3 +298,35 @@ fn a_replica_does_not_take_over_from_a_majority() {
         cluster.run_until_idle();
     }
 }
+
+/// A replica is let in, and before it gets the state the group goes on with one replica by an operator's decision. To
+/// the new group it is a stranger, and it would wait for the old one for ever.
+#[test]
+fn a_replica_that_was_let_in_without_a_state_finds_the_group_that_went_on() {
+    for seed in 80..90 {
+        let mut cluster = established(3, seed);
+        cluster.run_until_idle();
+        let kept = cluster.leader().expect("there is one");
+        let others: Vec<u8> = (0..3).filter(|slot| *slot != kept).collect();
+        lose(&mut cluster, &[others[0]]);
+        cluster.run_until(5_000, "it is let in", |cluster| {
+            let status = cluster.replica(others[0]).orderer.engine_status();
+            status.incarnation.is_some() && status.last_index == 0
+        });
+        cluster.cut_links.extend([(kept, others[0]), (others[0], kept)]);
+        lose(&mut cluster, &[others[1]]);
+        cluster.run(3_000);
+        assert_eq!(decide(&mut cluster, kept, Decision::TakeOver), Ok(()), "{seed}");
+        forget(&mut cluster);
+        cluster.cut_links.clear();
+        cluster.run_until(5_000, "it gives up its place in the group of before", |cluster| {
+            cluster.replica(others[0]).stopped.as_deref() == Some("removed")
+        });
+        lose(&mut cluster, &[others[0]]);
+        cluster.run_until(20_000, "all are in again", |cluster| {
+            cluster.replica(kept).orderer.engine_status().members.voters == 0b111
+        });
+        load(&mut cluster, 300);
+        cluster.run_until_idle();
+    }
+}

@@ -173,9 +173,19 @@ impl Boot {
         self.group = Some(group);
     }
 
+    /// The question whether a group is there.
+    pub fn hello(&self) -> Control {
+        Control::Hello { nonce: self.nonce }
+    }
+
+    /// Whether this process has asked with this nonce.
+    pub fn asked(&self, nonce: u64) -> bool {
+        nonce == self.nonce
+    }
+
     /// The message to send to every reachable peer from time to time.
     pub fn announce(&self) -> Vec<Control> {
-        let hello = Control::Hello { nonce: self.nonce };
+        let hello = self.hello();
         match (self.group, self.answers.contains(&Some(HelloAnswer::Member))) {
             (Some(_), _) => vec![],
             (None, false) => vec![hello],

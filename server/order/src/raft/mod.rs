@@ -186,6 +186,12 @@ impl<L: LogStore> RaftEngine<L> {
                 node.on_gone(from, id)
             }
             (Control::Gone { .. }, Some(node)) => node.is_elsewhere(from),
+            (Control::Member { to, group: named }, Some(node)) if Some(named) != group => {
+                node.is_elsewhere(from);
+                if self.boot.asked(to) && node.is_forgotten() {
+                    node.remove();
+                }
+            }
             (control, _) => self.on_boot(from, &control)?,
         }
         Ok(())
@@ -253,6 +259,9 @@ impl<L: LogStore> RaftEngine<L> {
     }
 
     fn announce(&mut self) {
+        if self.node.as_ref().is_some_and(Node::is_forgotten) {
+            return self.send_to_all(&self.boot.hello());
+        }
         if self.node.is_none() {
             if let Some(entrance) = self.boot.try_found() {
                 return self.enter(entrance);

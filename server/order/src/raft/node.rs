@@ -187,6 +187,16 @@ impl<L: LogStore> Node<L> {
         2 * self.config.election_ticks.1 as u64
     }
 
+    /// Whether this replica has nothing of its group, and no leader of it has sent anything for two elections. It may
+    /// have been let in by a group that went on without it, under another name, by an operator's decision: nobody
+    /// counts it there, and nobody sends it a message. It gives nothing up if it asks to be let in once more.
+    pub fn is_forgotten(&self) -> bool {
+        let (mirror, since) = (self.mirror(), self.ticks.saturating_sub(self.two_elections()));
+        let leader = self.leader_slot().and_then(|leader| self.peers.get(usize::from(leader)));
+        let is_led = leader.is_some_and(|leader| leader.last_received >= since);
+        (mirror.start(), mirror.last()) == (0, 0) && since > 0 && !is_led
+    }
+
     /// Those of them that have done so within two elections.
     pub fn present(&self) -> u16 {
         let since = self.ticks.saturating_sub(self.two_elections());
@@ -709,7 +719,7 @@ impl<L: LogStore> Node<L> {
         self.configuration.learners.is_empty() && knows_finality(&self.config, self.mirror())
     }
 
-    fn remove(&mut self) {
+    pub fn remove(&mut self) {
         if !self.removed {
             self.removed = true;
             self.out.outputs.push_back(Output::Removed);

@@ -4,15 +4,18 @@
 //! - `request`: the requests, and their encoding in the log.
 //! - `service`: the locks, the footprints and the handlers.
 //! - `resp`: the protocol of `redis-cli`, as much of it as is needed.
+//! - `program`: what makes a program of these.
 //!
 //! Money is counted in cents. `OPEN`, `DEPOSIT` and interest add money, `WITHDRAW` removes it, and other requests only
 //! move it.
 
+mod program;
 mod request;
 mod resp;
 mod service;
 mod state;
 
+pub use program::Program;
 pub use request::{Payment, Request};
 pub use resp::RespConnection;
 pub use service::Bank;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, genesis};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
-use crosscheck::{Cx, Malformed, Service};
+use crosscheck::{Behaviors, Cx, Malformed, Service};
 
 use crate::request::{Payment, Request};
 use crate::resp;
@@ -13,6 +13,9 @@ use crate::state::{BRANCHES, BUCKETS, Branch, MAX_WAITING, Number, Office, Refus
 const OFFICE: RegionId = BRANCHES;
 /// Cards have sixteen digits.
 const CARDS: u64 = 10_000_000_000_000_000;
+
+/// The behavior from which on an account without money cannot be swept. Release 1 answered 0.
+const REFUSES_EMPTY_SWEEP: u16 = 2;
 
 /// The result of a request: the inner error is the client's, the outer one the schedule's.
 type Answer<T> = Result<Result<T, Refusal>, Retry>;
@@ -127,6 +130,9 @@ impl Bank {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if balance == 0 && cx.behavior() >= REFUSES_EMPTY_SWEEP {
+            return Ok(Err(Refusal::NothingToSweep(from)));
+        }
         Ok(self.transfer(cx, from, to, balance)?.map(|()| balance))
     }
 
@@ -204,6 +210,8 @@ impl Default for Bank {
 
 impl Service for Bank {
     type Request = Request;
+
+    const BEHAVIORS: Behaviors = Behaviors::up_to(REFUSES_EMPTY_SWEEP);
 
     fn decode(&self, ordered: &Bytes) -> Result<Request, Malformed> {
         Request::decode(ordered)

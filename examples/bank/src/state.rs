@@ -45,6 +45,8 @@ pub enum Refusal {
     SameAccount,
     /// The account has no linked one.
     NoLink(Number),
+    /// The account that is to be swept has no money.
+    NothingToSweep(Number),
     /// [`MAX_WAITING`] payments wait for money of this account.
     TooManyWaiting(Number),
 }
@@ -63,6 +65,7 @@ impl fmt::Display for Refusal {
             Refusal::Full => write!(f, "no place for another account with such a number; use another one"),
             Refusal::SameAccount => write!(f, "payer and payee are the same account"),
             Refusal::NoLink(number) => write!(f, "account {number} has no linked account; use LINK"),
+            Refusal::NothingToSweep(number) => write!(f, "account {number} has no money to sweep"),
             Refusal::TooManyWaiting(number) => {
                 write!(f, "{MAX_WAITING} payments wait for money of account {number} already")
             }

@@ -5,3 +5,4 @@ mod guide;
 mod model;
 mod replicated;
 mod simulated;
+mod upgrade;

@@ -21,6 +21,7 @@ fn code_in_the_guide_stands_in_the_source() {
         "src/request.rs",
         "src/service.rs",
         "src/resp.rs",
+        "src/program.rs",
         "src/main.rs",
         "tests/deterministic.rs",
     ];

@@ -154,6 +154,7 @@ impl Model {
             }
             Step::Sweep(from) => {
                 let (to, amount) = (*self.linked.get(&from)?, *self.balances.get(&from)?);
+                (amount > 0).then_some(())?;
                 self.transfer(from, to, amount)?;
                 format!(":{amount}")
             }

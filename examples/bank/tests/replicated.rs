@@ -19,16 +19,22 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `bank up`, which never outlives the test.
-struct Group {
-    up: DetachedCluster,
-    directory: TempDir,
+pub struct Group {
+    pub up: DetachedCluster,
+    pub directory: TempDir,
 }
 
 impl Group {
     fn up() -> Self {
+        Group::up_of(env!("CARGO_BIN_EXE_bank"), &[])
+    }
+
+    /// A group of another program, with these options.
+    pub fn up_of(program: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut command = program(&directory);
-        command.args(["up", "--json", "--port", "0", "--replicas", "3"]);
+        let mut command = Command::new(program);
+        command.env("XDG_RUNTIME_DIR", directory.path());
+        command.args(["up", "--json", "--port", "0", "--replicas", "3"]).args(options);
         let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
         Group { up, directory }
     }
@@ -40,7 +46,7 @@ impl Group {
     }
 
     /// The output of another command of the program for this group.
-    fn command(&self, arguments: &[&str]) -> String {
+    pub fn command(&self, arguments: &[&str]) -> String {
         let output = program(&self.directory).args(arguments).output().expect("the program starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
@@ -53,33 +59,43 @@ fn program(directory: &TempDir) -> Command {
 }
 
 /// Speaks RESP as `redis-cli` does.
-struct Client(BufReader<TcpStream>);
+pub struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the replica accepts clients");
+    pub fn connect(address: SocketAddr) -> Self {
+        Client::try_connect(address).expect("the replica accepts clients")
+    }
+
+    /// None while the replica is not there.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Client(BufReader::new(stream))
+        Some(Client(BufReader::new(stream)))
     }
 
     /// The reply to a command, without the line's end; of a string its text.
-    fn ask(&mut self, command: &str) -> String {
+    pub fn ask(&mut self, command: &str) -> String {
+        self.try_ask(command).expect("a reply comes")
+    }
+
+    /// The same; none if the connection has ended.
+    pub fn try_ask(&mut self, command: &str) -> Option<String> {
         let words: Vec<&str> = command.split(' ').collect();
         let mut text = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        self.0.get_mut().write_all(text.as_bytes()).expect("it is sent");
+        self.0.get_mut().write_all(text.as_bytes()).ok()?;
         let mut line = String::new();
-        self.0.read_line(&mut line).expect("a reply comes");
+        self.0.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
         if let Some(length) = line.strip_prefix('$') {
             let mut text = vec![0; length.trim_end().parse::<usize>().expect("a length") + 2];
-            self.0.read_exact(&mut text).expect("a string comes");
+            self.0.read_exact(&mut text).ok()?;
             line = String::from_utf8(text).expect("text");
         }
-        line.trim_end().to_owned()
+        Some(line.trim_end().to_owned())
     }
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");

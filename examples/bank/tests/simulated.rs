@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use bank::{Bank, RespConnection};
 use crosscheck::MakeProtocol;
-use sim::testing::{all_faults_keep_every_promise, flips_are_repaired};
-use sim::{CommandSource, ReferenceModel, Turn, Workload, same_bytes};
+use crosscheck::faults::Sabotage;
+use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
+use sim::{Breach, CommandSource, Options, ReferenceModel, Turn, Where, Workload, same_bytes, simulate};
 use vote::Place;
 use wire::SplitMix64;
 
@@ -119,7 +120,7 @@ impl CommandSource for Customer {
 struct Balances(BTreeMap<u32, (u64, Option<u32>)>);
 
 impl Balances {
-    fn reply(&mut self, command: &Command) -> Result<String, String> {
+    fn reply(&mut self, command: &Command, behavior: u16) -> Result<String, String> {
         let missing = |number: u32| format!("account {number} does not exist");
         let has =
             |balances: &Self, number: u32| balances.0.get(&number).copied().ok_or_else(|| missing(number));
@@ -158,6 +159,9 @@ impl Balances {
             Command::Sweep { from } => {
                 let (balance, linked) = has(self, from)?;
                 let to = linked.ok_or_else(|| format!("account {from} has no linked account; use LINK"))?;
+                if balance == 0 && behavior >= 2 {
+                    return Err(format!("account {from} has no money to sweep"));
+                }
                 self.transfer(from, to, balance)?;
                 format!(":{balance}")
             }
@@ -189,8 +193,8 @@ impl ReferenceModel for Balances {
     type Command = Command;
     type Expected = String;
 
-    fn apply(&mut self, command: &Command, _turn: Turn) -> String {
-        match self.reply(command) {
+    fn apply(&mut self, command: &Command, turn: Turn) -> String {
+        match self.reply(command, turn.behavior) {
             Ok(reply) => format!("{reply}\r\n"),
             Err(refusal) => format!("-ERR {refusal}\r\n"),
         }
@@ -213,4 +217,28 @@ fn flipped_bits_in_accounts_are_repaired_in_ten_seeds() {
 #[test]
 fn every_kind_of_fault_leaves_every_promise_kept() {
     all_faults_keep_every_promise(&OfBank, 1..=4);
+}
+
+/// Replicas of both releases, each of which is started with the later one sooner or later.
+#[test]
+fn replicas_of_two_releases_answer_alike_and_change_at_one_position() {
+    let mut changed = 0;
+    for seed in 21..=26 {
+        let options = Options { disk: seed % 3 == 1, workers: 1 + seed as usize % 3, ..short("crash") };
+        let summary = simulate(&OfBank, seed, &options);
+        assert_eq!(summary.violation, None, "seed {seed}");
+        changed += u32::from(summary.behavior == 2);
+    }
+    assert!((1..6).contains(&changed), "{changed} of 6 groups act as the new release in the end");
+}
+
+/// The rule that all have to know a behavior is taken away: those that do not know it end.
+#[test]
+fn a_change_that_not_all_know_ends_replicas() {
+    let sabotage = vec![(Breach::Pipeline(Sabotage::ChangesAlone), Where::All)];
+    let broken = (21..=26).filter(|seed| {
+        let options = Options { sabotage: sabotage.clone(), ..short("crash") };
+        simulate(&OfBank, *seed, &options).violation.is_some()
+    });
+    assert!(broken.count() > 0);
 }

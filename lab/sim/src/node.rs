@@ -122,6 +122,8 @@ pub struct Role<W> {
     pub is_open: bool,
     /// How requests that only read are answered.
     pub reads: crosscheck::Reads,
+    /// What its release can act as.
+    pub behaviors: crosscheck::Behaviors,
 }
 
 /// The key of the group, and the key of strangers.
@@ -175,6 +177,7 @@ impl<W: Workload> Role<W> {
             reads: self.reads,
             // Runs have more faults than any machine.
             faults_per_10s: 0,
+            behaviors: self.behaviors,
             on_detection: crosscheck::OnDetection::default(),
         }
     }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::Reads;
+use crosscheck::{Behaviors, Reads};
 use wire::SplitMix64;
 
 use crate::fault::{CATALOGUE, SimFault, rests};
@@ -144,6 +144,16 @@ impl Episode {
 /// How replicas answer reads in the run of a seed: in verified mode, and every second pair of seeds, without a batch.
 pub fn reads(seed: u64, options: &Options) -> Reads {
     if options.verified && seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
+}
+
+/// What a replica's process can act as, of all that its service knows: processes of a release before, in three of four
+/// seeds, until the replica is started with this one. It never goes back.
+pub fn behaviors(seed: u64, (replica, incarnation): (u8, u64), all: Behaviors) -> Behaviors {
+    let upgraded_at = match seed % 4 {
+        0 => 1,
+        _ => stream(seed, 200 + u64::from(replica)).within(1, 3),
+    };
+    if incarnation >= upgraded_at { all } else { Behaviors { newest: all.oldest, ..all } }
 }
 
 /// The bounds of logs and states in the run of a seed: small ones, but for one seed in eight.

@@ -43,10 +43,13 @@ pub struct Executed<W: Workload> {
     expected: BTreeMap<Place, <W::Model as ReferenceModel>::Expected>,
     /// Ordered time of the last batch in microseconds since 1970.
     time_us: u64,
+    /// What the group acts as after the last command.
+    behavior: u16,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
-    /// In verified mode: the model after each of the last batches, with its ordered time, for reads that took no batch.
-    past: Option<BTreeMap<u64, (W::Model, u64)>>,
+    /// In verified mode: the model after each of the last batches, with its ordered time and what the group acted as,
+    /// for reads that took no batch.
+    past: Option<BTreeMap<u64, (W::Model, u64, u16)>>,
     /// By the number of such a command: the expected answer.
     reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,
 }
@@ -59,11 +62,20 @@ pub fn read_place(batch: u64) -> Place {
     Place::new(batch, u16::MAX)
 }
 
+/// What the model runs of an ordered batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum OrderedItem {
+    /// The command with this number.
+    Command(usize),
+    /// The group acts as this from here on.
+    ActAs(u16),
+}
+
 /// Records of commands that the model has yet to execute.
 #[derive(Default)]
 struct Later {
-    /// By place: the number of the command, and the ordered time of its batch in microseconds since 1970.
-    ordered: BTreeMap<Place, (usize, u64)>,
+    /// By place: what is to run, and the ordered time of its batch in microseconds since 1970.
+    ordered: BTreeMap<Place, (OrderedItem, u64)>,
     /// By place: position and time at which replicas ran it, and how many.
     runs: BTreeMap<Place, BTreeMap<(u64, u64), u8>>,
     /// By place: number of the command that a client sent, and its reply.
@@ -71,17 +83,17 @@ struct Later {
 }
 
 impl Later {
-    /// Commands by the position where most replicas ran them, each with its place and its time.
-    fn by_position(&self) -> Vec<(u64, Place, usize, u64)> {
+    /// All by the position where most replicas ran it, each with its place and its time.
+    fn by_position(&self) -> Vec<(u64, Place, OrderedItem, u64)> {
         let mut last = 0;
         let mut commands = Vec::with_capacity(self.ordered.len());
-        for (place, (command, time_us)) in &self.ordered {
+        for (place, (ran, time_us)) in &self.ordered {
             let runs = self.runs.get(place);
             let most = runs.and_then(|runs| runs.iter().max_by_key(|(_, count)| **count));
             // A command that no process reported before its end ran at its place in the log.
             let (position, time_us) = most.map_or((last, *time_us), |(run, _)| *run);
             last = position;
-            commands.push((position, *place, *command, time_us));
+            commands.push((position, *place, *ran, time_us));
         }
         commands.sort_unstable();
         commands
@@ -96,6 +108,7 @@ impl<W: Workload> Executed<W> {
             commands: Vec::new(),
             expected: BTreeMap::new(),
             time_us: 0,
+            behavior: crosscheck::behavior::FIRST,
             later: workload.may_miss_locks().then(Later::default),
             past: keeps_past.then(BTreeMap::new),
             reads: BTreeMap::new(),
@@ -114,20 +127,33 @@ impl<W: Workload> Executed<W> {
     pub fn apply(&mut self, command: usize, place: Place) {
         match &mut self.later {
             Some(later) => {
-                later.ordered.insert(place, (command, self.time_us));
+                later.ordered.insert(place, (OrderedItem::Command(command), self.time_us));
             }
             None => {
-                let turn = Turn { place, time_us: self.time_us };
+                let turn = Turn { place, time_us: self.time_us, behavior: self.behavior };
                 let expected = self.model.apply(&self.commands[command], turn);
                 self.expected.insert(place, expected);
             }
         }
     }
 
+    /// The group acts as `behavior` from `place` of the batch that has begun on.
+    pub fn act_as(&mut self, behavior: u16, place: Place) {
+        self.behavior = behavior;
+        if let Some(later) = &mut self.later {
+            later.ordered.insert(place, (OrderedItem::ActAs(behavior), self.time_us));
+        }
+    }
+
+    /// What the group acts as now.
+    pub fn behavior(&self) -> u16 {
+        self.behavior
+    }
+
     /// All commands of a batch are executed.
     pub fn end_batch(&mut self, batch: u64) {
         let Some(past) = &mut self.past else { return };
-        past.insert(batch, (self.model.clone(), self.time_us));
+        past.insert(batch, (self.model.clone(), self.time_us, self.behavior));
         if past.len() > PAST_KEPT {
             past.pop_first();
         }
@@ -137,16 +163,17 @@ impl<W: Workload> Executed<W> {
     pub fn read(&mut self, command: usize, batch: u64) {
         let state = self.past.as_ref().and_then(|past| past.get(&batch));
         // Before the first batch there is nothing to read.
-        let (mut model, time_us) = match state {
-            Some((model, time_us)) => (model.clone(), *time_us),
+        let (mut model, time_us, behavior) = match state {
+            Some((model, time_us, behavior)) => (model.clone(), *time_us, *behavior),
             None if batch == 0 => {
                 let mut model = self.model.clone();
                 model.clear();
-                (model, 0)
+                (model, 0, crosscheck::behavior::FIRST)
             }
             None => return,
         };
-        let expected = model.apply(&self.commands[command], Turn { place: read_place(batch), time_us });
+        let turn = Turn { place: read_place(batch), time_us, behavior };
+        let expected = model.apply(&self.commands[command], turn);
         self.reads.insert(command, expected);
     }
 
@@ -172,6 +199,7 @@ impl<W: Workload> Executed<W> {
         self.expected.clear();
         self.past.iter_mut().for_each(BTreeMap::clear);
         self.reads.clear();
+        self.behavior = crosscheck::behavior::FIRST;
         self.later = self.later.take().map(|_| Later::default());
     }
 
@@ -203,19 +231,26 @@ impl<W: Workload> Reference for Executed<W> {
         if self.later.is_some() {
             return Ok(());
         }
-        let turn = Turn { place, time_us: self.time_us };
+        let turn = Turn { place, time_us: self.time_us, behavior: self.behavior };
         self.model.compare_final(&self.commands[command], turn, reply)
     }
 
     fn compare_rest(&mut self) -> Result<(), String> {
         let Some(mut later) = self.later.take() else { return Ok(()) };
-        let mut now_us = 0;
-        for (position, place, command, time_us) in later.by_position() {
+        let (mut now_us, mut behavior) = (0, crosscheck::behavior::FIRST);
+        for (position, place, ran, time_us) in later.by_position() {
+            let command = match ran {
+                OrderedItem::Command(command) => command,
+                OrderedItem::ActAs(newer) => {
+                    behavior = newer;
+                    continue;
+                }
+            };
             if time_us > now_us {
                 now_us = time_us;
                 self.model.begin_batch(time_us);
             }
-            let expected = self.model.apply(&self.commands[command], Turn { place, time_us });
+            let expected = self.model.apply(&self.commands[command], Turn { place, time_us, behavior });
             for (sent, reply) in later.replies.remove(&place).unwrap_or_default() {
                 self.model
                     .compare(&expected, place, &reply)

@@ -191,6 +191,8 @@ pub struct RunSummary {
     pub replaced: BTreeMap<String, u64>,
     /// Items that were found evicted.
     pub evicted: u64,
+    /// What the group acts as in the end ([`crosscheck::Service::BEHAVIORS`]).
+    pub behavior: u16,
     /// Longest time from an episode's end until everything had healed, in simulated microseconds.
     pub longest_heal_us: u64,
     /// Episodes of faults that began.
@@ -445,6 +447,7 @@ impl<W: Workload> Run<W> {
         self.summary.steps = self.trace.steps;
         self.summary.faulty_chunks = self.network.faulty_chunks();
         self.summary.evicted = self.model.evicted();
+        self.summary.behavior = self.model.behavior();
         self.summary.unanswered =
             self.facts.sent_commands.iter().filter(|sent| !sent.answered).count() as u64;
         self.summary
@@ -638,6 +641,11 @@ impl<W: Workload> Run<W> {
             twice: self.options.twice,
             verified: self.options.verified,
             reads: plan::reads(self.seed, &self.options),
+            behaviors: plan::behaviors(
+                self.seed,
+                (replica, slot.incarnation),
+                <W::Service as crosscheck::Service>::BEHAVIORS,
+            ),
             incarnation: slot.incarnation,
             workers: self.workers_of(replica),
             scale: plan::scale(self.seed, &self.options),

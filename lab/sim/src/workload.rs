@@ -112,6 +112,8 @@ pub struct Turn {
     pub place: Place,
     /// Ordered time of its batch in microseconds since 1970; where requests may miss locks, the one at which it ran.
     pub time_us: u64,
+    /// What the group acts as there ([`crosscheck::Service::BEHAVIORS`]).
+    pub behavior: u16,
 }
 
 /// The service as one sequential program without any fault: it computes the right answer to each ordered command. It

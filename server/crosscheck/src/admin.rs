@@ -230,6 +230,12 @@ pub struct Status {
     /// What this replica has sent to its peers since it started.
     #[serde(default)]
     pub sent: Sent,
+    /// What the group acts as ([`crate::Service::BEHAVIORS`]), as this replica knows; 0 from an earlier release.
+    #[serde(default)]
+    pub behavior: u16,
+    /// The newest behavior that this replica's release can act as.
+    #[serde(default)]
+    pub newest_behavior: u16,
     /// What the service has counted here, by name ([`crate::Service::counts`]).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,

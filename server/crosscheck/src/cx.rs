@@ -13,13 +13,24 @@ use crate::service::Service;
 pub struct Cx<'a, S: Service> {
     schedule: schedule::Cx<'a, Job<S::Request>>,
     service: &'a S,
+    behavior: u16,
 }
 
 impl<'a, S: Service> Cx<'a, S> {
-    /// The context of a handler that runs on `service` in a turn with `schedule`: for callers that run handlers
-    /// themselves.
+    /// The context of a handler that runs on `service` in a turn with `schedule`, and acts as the newest behavior: for
+    /// callers that run handlers themselves.
     pub fn new(schedule: schedule::Cx<'a, Job<S::Request>>, service: &'a S) -> Self {
-        Cx { schedule, service }
+        Cx::acting_as(schedule, service, S::BEHAVIORS.newest)
+    }
+
+    /// The same for one that acts as this behavior.
+    pub fn acting_as(schedule: schedule::Cx<'a, Job<S::Request>>, service: &'a S, behavior: u16) -> Self {
+        Cx { schedule, service, behavior }
+    }
+
+    /// Which of the service's behaviors ([`Service::BEHAVIORS`]) the group acts as at this position.
+    pub fn behavior(&self) -> u16 {
+        self.behavior
     }
 
     /// Starts a request of this service if the running one succeeds. It runs [`schedule::LAG`] positions later, or

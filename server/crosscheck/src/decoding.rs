@@ -51,5 +51,7 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
             within(&(*region_id..region_id.saturating_add(u32::from(*count))).collect::<Vec<_>>())
         }
         Control::Checkpoint { .. } | Control::CopyWanted => Footprint::new(),
+        // No other request runs meanwhile.
+        Control::ActAs { .. } => Footprint::all(),
     }
 }

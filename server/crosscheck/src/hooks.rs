@@ -71,6 +71,8 @@ pub(crate) enum Rule {
     SubmitsOnce,
     /// A state is taken only if f+1 replicas have offered it.
     NeedsTwoOffers,
+    /// The behavior changes only when all replicas can act as the new one.
+    AllActAlike,
     /// The notes on how old batches were run are removed.
     ForgetsRuns,
     /// A checkpoint waits for the disk until the one before it is written.
@@ -98,13 +100,14 @@ pub(crate) enum Rule {
 #[cfg(all(test, feature = "inject"))]
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 17] = [
+    pub const ALL: [Rule; 18] = [
         Rule::ComparesClocks,
         Rule::AccusesWhenSure,
         Rule::GivesUnordered,
         Rule::AdvisesMost,
         Rule::SubmitsOnce,
         Rule::NeedsTwoOffers,
+        Rule::AllActAlike,
         Rule::ForgetsRuns,
         Rule::WritesInTurn,
         Rule::ReceivesVotes,

@@ -8,6 +8,7 @@ pub mod admin;
 mod admin_server;
 mod archive;
 mod ascending;
+pub mod behavior;
 mod boundary;
 mod checkpoint;
 mod clients;
@@ -66,6 +67,7 @@ mod world;
 pub use peers::fuzzing;
 
 pub use address::Address;
+pub use behavior::Behaviors;
 pub use clients::certificate::{ClientTls, TlsProblem};
 pub use clients::listing::{ClientAddress, ConnectionInfo, ConnectionState};
 pub use counters::ClientCounters;

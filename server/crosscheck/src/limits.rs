@@ -41,9 +41,13 @@ pub const WRITE_PER_TURN: usize = 1 << 20;
 /// Size of the buffer that sockets are read into.
 pub const READ_CHUNK: usize = 64 << 10;
 
-/// Ticks between two recounts of the room that connections hold, and between two messages about connections that were
-/// closed.
-pub const RECOUNT_TICKS: u64 = 400;
+/// Requests that may end one after the other without the end of a batch: far more than a batch has, with what it
+/// starts. If more end here, and the batch that others have executed does not, it has lost a result.
+pub const REQUESTS_WITHIN: u64 = 20_000;
+/// Ticks between two recounts of the room that connections hold: with a wrong count, no client may be read from.
+pub const RECOUNT_TICKS: u64 = 40;
+/// Ticks between two messages about connections that were closed.
+pub const CLOSED_REPORT_TICKS: u64 = 400;
 /// Connections that are checked per tick although no event reported them, one system call each.
 pub const LOOKS_PER_TICK: usize = 16;
 /// Bytes that a connection may hold of what its client did not ask for: the rest waits where it comes from.

@@ -72,6 +72,11 @@ pub enum Control {
         /// How many there are.
         count: u16,
     },
+    /// From here on the group acts as this: all its replicas can.
+    ActAs {
+        /// The behavior ([`crate::behavior`]).
+        behavior: u16,
+    },
 }
 
 impl Control {
@@ -104,6 +109,9 @@ impl Control {
             Control::CopyPart { session, number, region_id, count } => {
                 out.put8(CONTROL + 6).put64(*session).put32(*number).put32(*region_id).put16(*count);
             }
+            Control::ActAs { behavior } => {
+                out.put8(CONTROL + 7).put16(*behavior);
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -125,7 +133,10 @@ impl Control {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
             Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted => false,
             Control::Recheck { by, .. } => *by == me,
-            Control::Scrub { .. } | Control::Digest { .. } | Control::Checkpoint { .. } => true,
+            Control::Scrub { .. }
+            | Control::Digest { .. }
+            | Control::Checkpoint { .. }
+            | Control::ActAs { .. } => true,
         }
     }
 
@@ -149,6 +160,7 @@ impl Control {
                 region_id: reader.u32().ok()?,
                 count: reader.u16().ok()?,
             },
+            7 => Control::ActAs { behavior: reader.u16().ok()? },
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -188,6 +200,7 @@ mod tests {
             Control::Checkpoint { session: 9, limit: 10 },
             Control::CopyWanted,
             Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
+            Control::ActAs { behavior: 13 },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

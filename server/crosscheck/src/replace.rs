@@ -86,6 +86,8 @@ pub enum Corrupted {
     PendingReplies,
     /// The results of a batch in execution.
     Results,
+    /// What the replica acts as.
+    Behavior,
     /// A worker's place in the schedule.
     Schedule,
     /// A reply, after both runs of its request.
@@ -177,6 +179,7 @@ impl fmt::Display for Corrupted {
                 "it cannot know any more which client waits for what: its queue of pending replies lost count"
             }
             Corrupted::Results => "a request of a batch has two results, or none",
+            Corrupted::Behavior => "it acts as another behavior of its service than the order says",
             Corrupted::Schedule => "a worker lost its place in the schedule",
             Corrupted::NotUndone => "the effects of a request could not be undone",
             Corrupted::Verification => "the verifiers contradict what was agreed on",

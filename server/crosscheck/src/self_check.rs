@@ -30,10 +30,12 @@ pub(crate) enum Check {
     RequestQueue,
     /// The ends of the queue of pending replies.
     PendingReplies,
+    /// What the replica acts as.
+    Behavior,
 }
 
 /// All of them, in the order in which they are made, each with the reason for which a replica is replaced if it fails.
-pub(crate) const CHECKS: [(Check, Corrupted); 10] = [
+pub(crate) const CHECKS: [(Check, Corrupted); 11] = [
     (Check::Checksums, Corrupted::Checksums),
     (Check::Digests, Corrupted::Digests),
     (Check::Peers, Corrupted::Peers),
@@ -44,6 +46,7 @@ pub(crate) const CHECKS: [(Check, Corrupted); 10] = [
     (Check::Schedule, Corrupted::Schedule),
     (Check::RequestQueue, Corrupted::RequestQueue),
     (Check::PendingReplies, Corrupted::PendingReplies),
+    (Check::Behavior, Corrupted::Behavior),
 ];
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use schedule::{Footprint, Keys, Lock, Retry};
 use wire::Malformed;
 
 use crate::Cx;
+use crate::behavior::Behaviors;
 use crate::counters::ClientCounters;
 use crate::explain::RepairedObject;
 use crate::naming::Words;
@@ -22,6 +23,12 @@ use crate::reads::NeedsBatch;
 pub trait Service: Sized + Send + Sync + 'static {
     /// One decoded request.
     type Request: Clone + Send + Sync + 'static;
+
+    /// The behaviors that this release can act as. A release that computes another reply or state from the same
+    /// requests has a new one, and asks [`Cx::behavior`] which of them to show; the release after it may give up the
+    /// old one. A group is then upgraded one replica after the other: it acts as the newest behavior that all its
+    /// replicas have, and an ordered request changes that at one position.
+    const BEHAVIORS: Behaviors = Behaviors::FIRST;
 
     /// Decodes the ordered bytes of one request. Pure and total. What it returns may share the bytes.
     ///

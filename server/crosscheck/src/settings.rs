@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::admin::Endpoint;
+use crate::behavior::Behaviors;
 use crate::clients::certificate::ClientTls;
 use crate::group_key::GroupKey;
 use crate::socket_file::SocketPath;
@@ -179,6 +180,8 @@ pub struct Settings {
     pub buffer_limit: usize,
     /// A client connection that sends nothing for so long, and waits for nothing, is closed; none = never.
     pub idle_timeout: Option<Duration>,
+    /// The behaviors of the service that this build can act as.
+    pub behaviors: Behaviors,
     /// Settings of the service that have to be equal on all replicas, because they affect computations or comparisons:
     /// names and values as in the configuration.
     pub service: Vec<(String, String)>,

@@ -19,6 +19,7 @@ use schedule::{EntryEnd, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
+use crate::behavior::Acting;
 use crate::boundary::{self, BoundaryDone, BoundaryWork};
 use crate::copying::{CurrentCopy, StateCopy};
 use crate::hooks::{self, FaultPoint, Hooks, Rule, ThreadRole, TurnPoint};
@@ -183,6 +184,8 @@ pub(crate) struct Context<S: Service> {
     pub mode: Mode,
     /// Bytes of a piece of a checkpoint.
     pub piece: usize,
+    /// What the replica acts as.
+    pub acting: Arc<Acting>,
     /// The copy of the state that is being made.
     pub copy: Arc<CurrentCopy>,
     /// Too few replicas are connected for a vote to find the wrong one: run every request twice.
@@ -408,6 +411,7 @@ impl<S: Service> Context<S> {
             Control::CopyPart { session, number, .. } => {
                 self.copy_part(turn, locks, (*session, *number), place);
             }
+            Control::ActAs { behavior } => self.acting.set(*behavior),
             Control::Recheck { .. } | Control::Checkpoint { .. } | Control::CopyWanted => {}
         }
         compared

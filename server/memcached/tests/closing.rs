@@ -45,6 +45,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         extra_protection: true,
         reads: crosscheck::Reads::Batch,
         faults_per_10s: 0,
+        behaviors: crosscheck::Behaviors::FIRST,
         on_detection: crosscheck::OnDetection::default(),
     };
     let options = Config::default();

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crosscheck::{MakeProtocol, Protocol, Service};
+use crosscheck::{Behaviors, MakeProtocol, Protocol, Service};
 
 use crate::config::TableReader;
 
@@ -10,9 +10,13 @@ use crate::config::TableReader;
 pub trait Application: 'static {
     /// The program's name, as an operator types it; messages, help texts and paths contain it.
     const NAME: &'static str;
-    /// The text that `--version` prints; `env!("CARGO_PKG_VERSION")` is that of the manifest. Replicas of another
-    /// version are refused: they may compute something else.
+    /// The text that `--version` prints; `env!("CARGO_PKG_VERSION")` is that of the manifest. Replicas of two versions
+    /// serve together, as a [behavior](Service::BEHAVIORS) that both have. Two builds of one version do not: one of
+    /// them may compute something else.
     const VERSION: &'static str;
+    /// The behaviors that this program can act as: all of its service's. Another value is for tests of an upgrade, as
+    /// the program of the release before.
+    const BEHAVIORS: Behaviors = <Self::Service as Service>::BEHAVIORS;
     /// A description in one line, for `--help`.
     const ABOUT: &'static str;
     /// Client port of the first replica unless the operator gives another one; the other replicas have the next ones.

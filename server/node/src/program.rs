@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crosscheck::Behaviors;
+
 use crate::Application;
 
 /// The names and texts by which the commands refer to their program.
@@ -15,6 +17,8 @@ pub struct Program {
     pub about: &'static str,
     /// [`Application::PORT`].
     pub port: u16,
+    /// [`Application::BEHAVIORS`].
+    pub behaviors: Behaviors,
     /// [`Application::OBJECTS`].
     pub objects: &'static str,
     /// [`Application::OBJECT`].
@@ -30,6 +34,7 @@ const UNNAMED: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     about: "A replicated service",
     port: 11_211,
+    behaviors: Behaviors::FIRST,
     objects: "  kind:NAME   an object, as the service names it",
     object: "kind:the-name",
 };
@@ -41,6 +46,7 @@ pub fn enter<A: Application>() {
         version: A::VERSION,
         about: A::ABOUT,
         port: A::PORT,
+        behaviors: A::BEHAVIORS,
         objects: A::OBJECTS,
         object: A::OBJECT,
     });

@@ -114,7 +114,7 @@ pub struct Args<O: ServiceOptions> {
     pub faults_per_10s: Option<u32>,
     /// Start a dead replica again after this many milliseconds, always [default: after 100 ms, and after
     /// twice as long each time that it dies again soon]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub restart_after: Option<u64>,
     /// Let replies leave before they are compared, to measure what a comparison that comes afterwards would have missed
     #[cfg(feature = "lab")]

@@ -33,6 +33,7 @@ fn settings(me: u8, peers: Vec<Address>, clients: SocketAddr, admin: Endpoint) -
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         faults_per_10s: 0,
+        behaviors: crosscheck::Behaviors::FIRST,
         on_detection: OnDetection::Answer,
         witness: false,
         extra_protection: false,

@@ -260,10 +260,15 @@ impl<E: OrderEngine> Orderer<E> {
         None
     }
 
-    /// The state that delivery depends on, as of the last delivery taken. Export it right after taking the delivery
-    /// that holds a CHECKPOINT.
-    pub fn export_state(&self) -> State {
-        self.state.clone()
+    /// The state that delivery depends on, as of the last delivery taken: that of the service is as of the same index
+    /// right after the delivery was executed.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// A delivered request says what the group acts as from here on.
+    pub fn act_as(&mut self, behavior: u16) {
+        self.state.behavior = behavior;
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.
@@ -343,11 +348,6 @@ impl<E: OrderEngine> Orderer<E> {
     #[inline]
     pub fn engine_status(&self) -> EngineStatus {
         self.engine.engine_status()
-    }
-
-    /// Index of the last delivery taken (or installed).
-    pub fn delivered_index(&self) -> u64 {
-        self.state.index
     }
 
     /// Requests that wait for a batch, this replica's batches in flight (where deliveries may be rolled back: until

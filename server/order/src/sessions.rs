@@ -16,6 +16,8 @@ pub struct State {
     pub time_us: u64,
     /// Per origin: its incarnation, and the number of its last batch.
     pub sessions: BTreeMap<u8, Session>,
+    /// What the group acts as, in the host's numbers; 0 before the first change ([`crate::Orderer::act_as`]).
+    pub behavior: u16,
 }
 
 /// The progress of one origin.
@@ -96,6 +98,10 @@ impl State {
         for (&origin, session) in &self.sessions {
             out.put8(origin).put64(session.incarnation).put64(session.number);
         }
+        // As before there was such a number, where it was never changed.
+        if self.behavior != 0 {
+            out.put16(self.behavior);
+        }
         out
     }
 
@@ -105,7 +111,7 @@ impl State {
     /// [`Malformed`] when the bytes are not such an encoding.
     pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(&bytes);
-        let mut state = State { index: reader.u64()?, time_us: reader.u64()?, sessions: BTreeMap::new() };
+        let mut state = State { index: reader.u64()?, time_us: reader.u64()?, ..State::default() };
         for _ in 0..reader.count32(limits::SLOTS, 17)? {
             let origin = reader.u8()?;
             if state.sessions.last_key_value().is_some_and(|(&last, _)| origin <= last) {
@@ -113,6 +119,12 @@ impl State {
             }
             let session = Session { incarnation: reader.u64()?, number: reader.u64()? };
             state.sessions.insert(origin, session);
+        }
+        if !reader.is_empty() {
+            state.behavior = reader.u16()?;
+            if state.behavior == 0 {
+                return Err(Malformed("a number that is left out is not written"));
+            }
         }
         reader.end()?;
         if state.time_us == u64::MAX || state.sessions.values().any(|session| session.number == u64::MAX) {
@@ -164,10 +176,14 @@ mod tests {
         for origin in 0..3 {
             assert!(state.admit(u64::from(origin) + 1, (origin, 9, 1), 77).is_some());
         }
+        let before = state.encode();
+        assert_eq!(State::decode(before.clone().into()), Ok(state.clone()));
+        state.behavior = 2;
         let bytes = state.encode();
         assert_eq!(State::decode(bytes.clone().into()), Ok(state));
-        for len in 0..bytes.len() {
+        for len in (0..bytes.len()).filter(|len| *len != before.len()) {
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
+        assert!(State::decode([&before[..], &[0, 0]].concat().into()).is_err());
     }
 }

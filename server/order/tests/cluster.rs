@@ -144,13 +144,13 @@ fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
         let mut cluster = established(replicas, 450);
         cluster.run(200);
         let leader = cluster.leader().unwrap();
-        let before = cluster.replica(leader).orderer.delivered_index();
+        let before = cluster.replica(leader).orderer.state().index;
         // No message reaches the leader any more, so it can send no commit index.
         cluster.cut_links.extend((0..replicas).map(|from| (from, leader)));
         cluster.submit(leader);
         cluster.run(50);
         let after: Vec<bool> =
-            (0..replicas).map(|slot| cluster.replica(slot).orderer.delivered_index() > before).collect();
+            (0..replicas).map(|slot| cluster.replica(slot).orderer.state().index > before).collect();
         let expected: Vec<bool> = (0..replicas).map(|slot| replicas == 3 && slot != leader).collect();
         assert_eq!(after, expected, "{replicas} replicas, led by {leader}");
         cluster.kill(leader);
@@ -205,7 +205,7 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     load(&mut cluster, 450, 1_000);
     let behind = |cluster: &mut Cluster| {
         cluster.replica(leader).orderer.engine_status().last_index
-            - cluster.replica(slow).orderer.delivered_index()
+            - cluster.replica(slow).orderer.state().index
     };
     assert!((200..=256 + 8).contains(&behind(&mut cluster)), "{} entries", behind(&mut cluster));
     cluster.run(order::limits::STUCK_TICKS * 25);

@@ -418,7 +418,7 @@ fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
     load(&mut cluster, 500);
     assert_eq!(cluster.leader(), Some(leader));
     // Delivered long ago everywhere else; only the follower that was away still needs it.
-    let index = cluster.replica(leader).orderer.delivered_index() - 20;
+    let index = cluster.replica(leader).orderer.state().index - 20;
     assert!(cluster.replica(leader).orderer.engine_mut().corrupt_entry(index, 12));
     cluster.cut_links.clear();
     cluster.run_until(3_000, "the fail-stop", |cluster| cluster.replica(leader).stopped.is_some());

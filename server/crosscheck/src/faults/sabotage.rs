@@ -42,6 +42,8 @@ pub enum Sabotage {
     NeverRepairs,
     /// Evidence names the object behind another lock.
     BlamesOtherObject,
+    /// A leader changes what the group acts as although others cannot.
+    ChangesAlone,
     /// Notes on how batches were run are never removed.
     Hoards,
     /// Stamps are given by the own clock alone, and any stamp is accepted.
@@ -209,6 +211,7 @@ pub(super) fn broken_by(rule: Rule) -> Sabotage {
         Rule::AdvisesMost => Sabotage::AdvisesFirst,
         Rule::SubmitsOnce => Sabotage::SubmitsTwice,
         Rule::NeedsTwoOffers => Sabotage::TakesFromOne,
+        Rule::AllActAlike => Sabotage::ChangesAlone,
         Rule::ForgetsRuns => Sabotage::Hoards,
         Rule::WritesInTurn => Sabotage::WritesTogether,
         Rule::ReceivesVotes => Sabotage::MutesVotes,

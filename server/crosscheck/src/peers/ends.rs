@@ -177,6 +177,8 @@ mod tests {
             replicas: 2,
             cluster: "tests".into(),
             release: "1".into(),
+            behaviors: crate::Behaviors::FIRST,
+            acts_as: 1,
             settings: Vec::new(),
         };
         let identity = Identity { hello, secret: Secret { key: [7; 32], seed: None } };

@@ -12,6 +12,8 @@ fn hello(replica: u8) -> Hello {
         replicas: 3,
         cluster: "fuzzed".into(),
         release: "1".into(),
+        behaviors: crate::Behaviors::FIRST,
+        acts_as: 1,
         settings: vec![("mode".into(), "RDGX".into())],
     }
 }

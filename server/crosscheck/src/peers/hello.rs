@@ -5,11 +5,12 @@ use std::fmt;
 
 use wire::{Malformed, Put, Reader};
 
+use crate::behavior::Behaviors;
 use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 10;
+pub const PROTOCOL: u8 = 11;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.
@@ -39,6 +40,10 @@ pub struct Hello {
     pub cluster: String,
     /// Its release.
     pub release: String,
+    /// The behaviors of the service that it can act as.
+    pub behaviors: Behaviors,
+    /// What its group acts as; 0 before it knows.
+    pub acts_as: u16,
     /// Settings that affect what replicas compute or compare: name and value.
     pub settings: Vec<(String, String)>,
 }
@@ -60,22 +65,28 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The name of the service, and its version, in a hello.
+/// The name of the service, a space, and its version, in a hello.
 pub const SERVICE: &str = "service";
+/// What the group acts as.
+const BEHAVIOR: &str = "behavior";
 
 impl Difference {
+    /// Whether one of the two cannot act as the group of the other does.
+    pub fn is_of_behavior(&self) -> bool {
+        self.field == BEHAVIOR
+    }
+
     /// Whether the two are different builds of the program, and not the same one with other settings.
     pub fn is_of_build(&self) -> bool {
         let field = self.field.as_str();
-        [SERVICE, RELEASE, BUILD, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
+        [SERVICE, BUILD, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
             || field.starts_with(shapes::CLASS)
     }
 }
 
 /// The name of the program's build ([`crate::program`]) in a hello.
 pub const BUILD: &str = "build";
-/// The names of the framework's version, and of that of its protocol.
-const RELEASE: &str = "release";
+/// The name of the version of the protocol.
 const PROTOCOL_NAME: &str = "protocol";
 
 impl Hello {
@@ -98,6 +109,8 @@ impl Hello {
             put(name);
             put(value);
         }
+        let Behaviors { oldest, newest } = self.behaviors;
+        bytes.put16(oldest).put16(newest).put16(self.acts_as);
         bytes
     }
 
@@ -121,31 +134,60 @@ impl Hello {
         };
         let (cluster, release) = (text()?, text()?);
         let mut settings = Vec::new();
+        let (mut behaviors, mut acts_as) = (Behaviors::FIRST, 0);
         if protocol == PROTOCOL {
             for _ in 0..usize::from(count).min(SETTINGS) {
                 settings.push((text()?, text()?));
             }
+            behaviors = Behaviors { oldest: reader.u16()?, newest: reader.u16()? };
+            acts_as = reader.u16()?;
             reader.end()?;
         }
-        Ok(Hello { protocol, purpose, replica, replicas, cluster, release, settings })
+        Ok(Hello { protocol, purpose, replica, replicas, cluster, release, behaviors, acts_as, settings })
     }
 
-    /// The first difference for which the two cannot be replicas of one group.
+    /// The value of a setting.
+    fn value_of(&self, name: &str) -> &str {
+        let found = self.settings.iter().find(|(one, _)| one == name);
+        found.map_or("not known", |(_, value)| value)
+    }
+
+    /// Whether the two are of one release, and so have to be one build.
+    fn is_of_release(&self, other: &Hello) -> bool {
+        self.release == other.release && self.value_of(SERVICE) == other.value_of(SERVICE)
+    }
+
+    /// What the group of one acts as, and the other cannot; or that there is nothing that both can act as.
+    fn differs_in_behavior(&self, other: &Hello) -> Option<Difference> {
+        let cannot = |acts_as: u16, other: &Hello| acts_as > other.behaviors.newest;
+        let differs = !self.behaviors.meet(other.behaviors)
+            || cannot(self.acts_as, other)
+            || cannot(other.acts_as, self);
+        let known = |hello: &Hello| match hello.acts_as {
+            0 => format!("{}", hello.behaviors),
+            acts_as => format!("{acts_as} (of {})", hello.behaviors),
+        };
+        differs.then(|| Difference { field: BEHAVIOR.to_owned(), here: known(self), there: known(other) })
+    }
+
+    /// The first difference for which the two cannot be replicas of one group. Two releases can: they act as a behavior
+    /// that both have. Two builds of one release cannot.
     pub fn differs_from(&self, other: &Hello) -> Option<Difference> {
         let difference = |field: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
             let (here, there) = (here.to_string(), there.to_string());
             (here != there).then(|| Difference { field: field.to_owned(), here, there })
         };
-        let value_of = |hello: &Hello, name: &str| {
-            let found = hello.settings.iter().find(|(one, _)| one == name);
-            found.map_or_else(|| "not known".to_owned(), |(_, value)| value.clone())
-        };
-        let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name);
-        let of_setting = |name: &String| difference(name, &value_of(self, name), &value_of(other, name));
+        let are_of_release = self.is_of_release(other);
+        let is_compared = |name: &&String| **name != SERVICE && (are_of_release || **name != BUILD);
+        let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name).filter(is_compared);
+        let of_setting = |name: &String| difference(name, &self.value_of(name), &other.value_of(name));
+        let service =
+            |hello: &Hello| hello.value_of(SERVICE).split(' ').next().unwrap_or_default().to_owned();
         difference("cluster", &self.cluster, &other.cluster)
-            .or_else(|| difference(RELEASE, &self.release, &other.release))
             .or_else(|| difference(PROTOCOL_NAME, &self.protocol, &other.protocol))
+            .or_else(|| difference(SERVICE, &service(self), &service(other)))
             .or_else(|| difference("number of replicas", &self.replicas, &other.replicas))
+            .or_else(|| self.differs_in_behavior(other))
             .or_else(|| names.into_iter().find_map(of_setting))
     }
 }
@@ -163,6 +205,8 @@ mod tests {
             replicas: 3,
             cluster: "one".into(),
             release: "0.1.0".into(),
+            behaviors: Behaviors::up_to(2),
+            acts_as: 1,
             settings: vec![setting("mode", "RDGX"), setting("memory_limit_mb", "64")],
         }
     }
@@ -198,11 +242,37 @@ mod tests {
         assert_eq!(reported, "memory_limit_mb is not known here and 64 there");
         for (other, field) in [
             (Hello { cluster: "two".into(), ..hello() }, "cluster"),
-            (Hello { release: "0.2.0".into(), ..hello() }, "release"),
             (Hello { protocol: PROTOCOL + 1, ..hello() }, "protocol"),
             (Hello { replicas: 5, ..hello() }, "number of replicas"),
         ] {
             assert_eq!(hello().differs_from(&other).unwrap().field, field);
         }
+    }
+
+    #[test]
+    fn two_releases_meet_where_the_other_can_act_as_the_group_and_two_builds_of_one_do_not() {
+        let of = |release: &str, build: &str, behaviors, acts_as| {
+            let mut hello = Hello { release: release.into(), behaviors, acts_as, ..hello() };
+            hello.settings.push((SERVICE.into(), format!("memcached {release}")));
+            hello.settings.push((BUILD.into(), build.into()));
+            hello
+        };
+        let both = |one: &Hello, other: &Hello| {
+            let fields =
+                [one.differs_from(other), other.differs_from(one)].map(|one| one.map(|one| one.field));
+            assert_eq!(fields[0], fields[1]);
+            fields[0].clone()
+        };
+        let before = of("0.1.0", "aa", Behaviors::FIRST, 1);
+        let next = of("0.2.0", "bb", Behaviors::up_to(2), 1);
+        assert_eq!(both(&before, &next), None);
+        assert_eq!(both(&before, &of("0.1.0", "cc", Behaviors::FIRST, 1)), Some("build".into()));
+        let changed = Hello { acts_as: 2, ..next.clone() };
+        assert_eq!(both(&before, &changed), Some("behavior".into()), "the group acts as the new one");
+        assert_eq!(both(&next, &changed), None, "one that has not come so far");
+        assert_eq!(both(&Hello { acts_as: 0, ..next }, &changed), None, "one without a state");
+        let later = of("0.3.0", "dd", Behaviors { oldest: 2, newest: 3 }, 0);
+        let reported = before.differs_from(&later).unwrap().to_string();
+        assert_eq!(reported, "behavior is 1 (of 1) here and 2 to 3 there");
     }
 }

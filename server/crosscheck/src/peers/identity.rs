@@ -42,6 +42,8 @@ impl Identity {
             replicas: settings.peers.len() as u8,
             cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
             release: env!("CARGO_PKG_VERSION").to_owned(),
+            behaviors: settings.behaviors,
+            acts_as: 0,
             settings: own.chain(settings.service.iter().cloned()).chain([build]).collect(),
         };
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })

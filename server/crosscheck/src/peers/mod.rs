@@ -158,6 +158,11 @@ impl<N: Net> Peers<N> {
             && self.scratch.len() == limits::READ_CHUNK
     }
 
+    /// The group acts as this: a replica that cannot is kept out.
+    pub fn act_as(&mut self, behavior: u16) {
+        self.identity.hello.acts_as = behavior;
+    }
+
     /// The bytes that wait for one peer, at most over all peers.
     pub fn most_unsent(&self) -> usize {
         self.links.iter().flatten().map(Link::unsent).max().unwrap_or(0)
@@ -367,6 +372,8 @@ mod tests {
             replicas: 2,
             cluster: "tests".into(),
             release: "1".into(),
+            behaviors: crate::Behaviors::FIRST,
+            acts_as: 1,
             settings: vec![("memory_limit_mb".into(), "64".into())],
         };
         Identity { hello, secret: Secret { key: [key; 32], seed: None } }

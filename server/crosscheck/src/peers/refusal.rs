@@ -30,6 +30,11 @@ impl fmt::Display for Refusal {
                 "{difference}: another build of the program. It is kept out, because its objects, requests or replies \
                     may have another meaning; run the same build on all replicas"
             ),
+            Refusal::Differs(difference) if difference.is_of_behavior() => write!(
+                f,
+                "{difference}: the earlier release cannot act as the group does. Start a release of that replica that \
+                    can"
+            ),
             Refusal::Differs(difference) => write!(f, "{difference}; make them equal, and start it again"),
             Refusal::HungUp => f.write_str(
                 "it hangs up without an answer; does it have the same group_key, and the same release? Its \

@@ -319,6 +319,8 @@ mod tests {
             replicas: 3,
             cluster: "one".into(),
             release: "1".into(),
+            behaviors: crate::Behaviors::FIRST,
+            acts_as: 1,
             settings: Vec::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! The stages of a replica, without how the replicas agree on what was executed (`agree/`), which acts on them.
 
+use super::acting::AskedBehavior;
 use super::calls::Calls;
 use super::clocks::Timekeeper;
 use super::copies::Copies;
@@ -29,6 +30,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) copies: Copies,
     pub(super) scrubs: Scrubs,
     pub(super) ticks: Ticks,
+    pub(super) asked_behavior: AskedBehavior,
     pub(super) calls: Calls,
 }
 
@@ -65,7 +67,7 @@ impl<S: Service, W: World> Core<S, W> {
     pub(super) fn pack_unordered(&mut self) {
         let Some(execution) = &mut self.executor.running else { return };
         if self.transfer.wants_unordered && execution.is_idle() {
-            let order = self.order.orderer.export_state();
+            let order = self.order.orderer.state().clone();
             self.transfer.wants_unordered = false;
             let head = CheckpointHead { index: order.index, batch: execution.executed_to(), order };
             execution.pack_now(head);

@@ -11,6 +11,7 @@ use schedule::{DispatcherState, Footprint, ParallelBatches, Schedule};
 
 use super::input::Input;
 use super::solo::{Slice, Solo, WorkerLinks};
+use crate::behavior::Acting;
 use crate::boundary::{BoundaryWork, InstallingState, RollingBack};
 use crate::checkpoint::CheckpointHead;
 use crate::copying::CurrentCopy;
@@ -47,6 +48,9 @@ pub(super) struct Execution<S: Service> {
     reports_ends: Arc<AtomicBool>,
     /// The memory that kept replies take.
     pub(super) kept: Arc<KeptReplies>,
+    /// What this replica acts as, for the workers; and the last batch that changes it.
+    acting: Arc<Acting>,
+    acting_since: u64,
     /// The copy of the state that is being made, for the workers.
     pub(super) copy: Arc<CurrentCopy>,
     /// In verified mode: the batches that may have to be rolled back.
@@ -85,6 +89,8 @@ pub(super) struct GroupProgress {
 struct Moved {
     executed: u64,
     requests: u64,
+    /// The requests that had ended when the last batch did.
+    requests_before: u64,
     since_us: u64,
     looked_us: u64,
 }
@@ -95,8 +101,14 @@ impl Moved {
     fn looked(&mut self, progress: GroupProgress, now_us: u64, limit_us: u64) -> u64 {
         let GroupProgress { executed, requests, is_behind } = progress;
         let was_stopped = self.was_stopped(now_us, limit_us);
+        if executed != self.executed || !is_behind || was_stopped {
+            self.requests_before = requests;
+        }
+        // More requests than a batch has, and none of them was its last one: they are of later batches, and this one
+        // was lost.
+        let is_within = requests.wrapping_sub(self.requests_before) <= limits::REQUESTS_WITHIN;
         // A batch that runs again, since a view has begun, is no progress.
-        let has_moved = executed > self.executed || requests != self.requests;
+        let has_moved = executed > self.executed || (requests != self.requests && is_within);
         if has_moved || !is_behind || was_stopped {
             (self.executed, self.requests, self.since_us) = (executed, requests, now_us);
         }
@@ -152,18 +164,13 @@ impl<S: Service> Execution<S> {
         settings: &Settings,
         service: S,
         state: DispatcherState<Job<S::Request>>,
-        first_batch: u64,
+        (first_batch, behavior): (u64, u16),
         ties: &WorkerLinks<'_>,
     ) -> std::io::Result<Self> {
+        let acting = Arc::new(Acting::new(behavior));
         let service = Arc::new(service);
         let locks = service.locks().len() as u32;
-        let footprint_of = {
-            let service = service.clone();
-            move |job: &Job<S::Request>, footprint: &mut Footprint| match job.request() {
-                Some(request) => service.footprint(request, footprint),
-                None => footprint.make_all(),
-            }
-        };
+        let footprint_of = footprints(service.clone());
         let (alone, reports_ends) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let kept = KeptReplies::new(settings.buffer_limit / 2);
         let (copy, unstable) = <(Arc<CurrentCopy>, Arc<UnstableBatches>)>::default();
@@ -178,6 +185,7 @@ impl<S: Service> Execution<S> {
             me: settings.me,
             mode: settings.mode,
             piece: ties.piece,
+            acting: acting.clone(),
             copy: copy.clone(),
             alone: alone.clone(),
             reports_ends: reports_ends.clone(),
@@ -219,6 +227,8 @@ impl<S: Service> Execution<S> {
             alone,
             reports_ends,
             kept,
+            acting,
+            acting_since: 0,
             copy,
             unstable,
             solo,
@@ -226,6 +236,23 @@ impl<S: Service> Execution<S> {
             stepped: stepped.cloned(),
             hooks: ties.hooks.clone(),
         })
+    }
+
+    /// In another state, this replica acts as this one.
+    pub(super) fn act_as(&mut self, behavior: u16) {
+        self.acting.set(behavior);
+        self.acting_since = 0;
+    }
+
+    /// The next batch changes what this replica acts as.
+    pub(super) fn changes_behavior(&mut self, batch: u64) {
+        self.acting_since = batch;
+    }
+
+    /// Whether this replica acts as this one, or has not executed what says so.
+    pub(super) fn may_act_as(&self, behavior: u16) -> bool {
+        let is_reached = self.executed_to() >= self.acting_since;
+        self.acting.is_intact() && (!is_reached || self.acting.get() == behavior)
     }
 
     /// Locks of the service.
@@ -511,6 +538,14 @@ fn run_crew<R>(
     (Slice::Idle, time)
 }
 
+/// The locks that a request of the service will take; all of them for one of the pipeline.
+fn footprints<S: Service>(service: Arc<S>) -> impl Fn(&Job<S::Request>, &mut Footprint) {
+    move |job, footprint| match job.request() {
+        Some(request) => service.footprint(request, footprint),
+        None => footprint.make_all(),
+    }
+}
+
 fn shape(settings: &Settings, locks: u32) -> schedule::Config {
     let Mode { deterministic, verified, .. } = settings.mode;
     let mode = match (deterministic, verified) {
@@ -540,7 +575,12 @@ mod tests {
         assert_eq!(looked(at(4, 41, true), 1970), 70, "batches were taken back");
         assert_eq!(looked(at(6, 41, true), 2000), 100, "and have run again");
         assert_eq!(looked(at(6, 41, false), 2100), 0, "the others stand at the same batch");
-        let later = 2100 + 2 * limits::SILENCE.as_micros() as u64;
-        assert_eq!(looked(at(6, 41, true), later), 0, "the process was stopped");
+        assert_eq!(looked(at(6, 41, true), 2200), 100);
+        assert_eq!(looked(at(6, 41 + limits::REQUESTS_WITHIN, true), 2300), 0);
+        assert_eq!(looked(at(6, 42 + limits::REQUESTS_WITHIN, true), 2400), 100, "they are of later batches");
+        assert_eq!(looked(at(7, 43 + limits::REQUESTS_WITHIN, true), 2500), 0);
+        assert_eq!(looked(at(7, 44 + limits::REQUESTS_WITHIN, true), 2600), 0);
+        let later = 2600 + 2 * limits::SILENCE.as_micros() as u64;
+        assert_eq!(looked(at(7, 44 + limits::REQUESTS_WITHIN, true), later), 0, "the process was stopped");
     }
 }

@@ -83,6 +83,8 @@ struct Other {
     verifying: Option<Verifying>,
     /// What it has reported of its end over the present connection.
     ending: StopNews,
+    /// The newest behavior that it can act as, once it has told over the present connection.
+    newest_behavior: Option<u16>,
     /// Its process, once it is known; and whether an earlier one is known to have ended.
     incarnation: u64,
     has_ended: bool,
@@ -134,7 +136,7 @@ impl Group {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {
             // The next process of it may have lost both.
             (other.changed_us, other.log_end, other.verifying) = (Some(now_us), None, None);
-            other.ending = StopNews::default();
+            (other.ending, other.newest_behavior) = (StopNews::default(), None);
         }
     }
 
@@ -193,6 +195,13 @@ impl Group {
     /// Whether all others were heard just now, and vote: then this replica's memory is not needed.
     pub(super) fn receives_all(&self, now_us: u64) -> bool {
         self.all_others().all(|other| other.votes_now(now_us))
+    }
+
+    /// The newest behavior that all others can act as, where all are here and vote; the largest number where there is
+    /// no other one.
+    pub(super) fn newest_of_others(&self, now_us: u64) -> Option<u16> {
+        let newest = |other: &Other| other.newest_behavior.filter(|_| other.votes_now(now_us));
+        self.all_others().map(newest).try_fold(u16::MAX, |least, newest| Some(least.min(newest?)))
     }
 
     /// Whether f+1 or fewer replicas vote, including this one: a vote then shows that one is wrong, but not which one.
@@ -291,6 +300,7 @@ impl Group {
                 term,
                 index,
                 reported,
+                u64::from(env.settings.behaviors.newest),
             ];
             let words = words.map(u64::to_le_bytes);
             env.peers.send(peer, FrameKind::Admin, &[words.as_flattened()]);
@@ -324,7 +334,9 @@ impl Group {
         if let Some(tolerance) = tolerance::of_word(last, self.others.len()) {
             self.reported = Some(Reported { by: from, tolerance, at_us: now_us });
         }
+        let newest_behavior = word().ok().and_then(|newest| u16::try_from(newest).ok());
         let other = &mut self.others[usize::from(from)];
+        other.newest_behavior = newest_behavior;
         other.verifying = Some(tolerance::verifying(last));
         other.ending = tolerance::ending(last);
         other.behind_by = own_last.saturating_sub(executed);

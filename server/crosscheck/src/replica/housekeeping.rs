@@ -45,6 +45,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.watch();
         self.check_oneself();
         self.agreement.tick(&mut self.core);
+        self.core.order_newest_behavior();
         self.drain_if_broken();
         self.stop_when_drained();
         // A witness has no clients: it serves as soon as its verifier takes part.
@@ -86,6 +87,7 @@ impl<S: Service, W: World> Replica<S, W> {
             Check::Program => can_wait() || self.core.env.world.program_is_valid(),
             Check::Schedule => !self.core.executor.is_corrupted(),
             Check::RequestQueue => self.core.order.requests_are_intact(),
+            Check::Behavior => self.core.acts_as_ordered(),
             Check::PendingReplies => self.core.order.replies_are_intact(),
         }
     }

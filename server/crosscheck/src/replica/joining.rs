@@ -17,7 +17,7 @@ use crate::service::Service;
 use crate::state::{LoadedState, LoadingState};
 use crate::state_writer::WriteEnd;
 use crate::world::{Observation, World};
-use crate::{ServeError, state};
+use crate::{ServeError, behavior, state};
 
 impl<S: Service, W: World> Replica<S, W> {
     /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
@@ -29,14 +29,14 @@ impl<S: Service, W: World> Replica<S, W> {
             match self.core.executor.base.take() {
                 Some(((head, dispatcher), size)) => {
                     self.core.transfer.disk.set_kept(head.index, size);
-                    self.start_execution(dispatcher, head.batch + 1, false);
+                    self.start_execution(dispatcher, &head, false);
                 }
                 None => {
                     let first = state::CheckpointHead { index: 0, batch: 0, order: order::State::default() };
                     if let Err(why) = self.agreement.begin(&first, &mut self.core) {
                         return self.core.env.stop_with(Err(ServeError::BadState(why)));
                     }
-                    self.start_execution(schedule::DispatcherState::genesis(), 1, false);
+                    self.start_execution(schedule::DispatcherState::genesis(), &first, false);
                 }
             }
         }
@@ -45,9 +45,14 @@ impl<S: Service, W: World> Replica<S, W> {
     fn start_execution(
         &mut self,
         dispatcher: schedule::DispatcherState<Job<S::Request>>,
-        first_batch: u64,
+        head: &state::CheckpointHead,
         from_others: bool,
     ) {
+        let (first_batch, behavior) = (head.batch + 1, behavior::of_order(head.order.behavior));
+        if !self.core.env.can_act_as(behavior) {
+            return;
+        }
+        self.core.env.peers.act_as(behavior);
         let Some(service) = self.core.executor.service.take() else { return };
         if let Some(session) = std::mem::take(&mut self.core.copies).session() {
             self.core.transfer.abandon_copy(session);
@@ -55,7 +60,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let env = &mut self.core.env;
         let piece = env.world.scale().piece;
         let ties = WorkerLinks { mailbox: &env.mailbox, lockstep: &env.lockstep, hooks: &env.hooks, piece };
-        match Execution::start(&env.settings, service, dispatcher, first_batch, &ties) {
+        match Execution::start(&env.settings, service, dispatcher, (first_batch, behavior), &ties) {
             Ok(execution) => {
                 if self.core.transfer.disk.states().kept_index() > 0 {
                     self.core.copies.begin_kept(execution.locks(), &execution.copy);
@@ -182,7 +187,7 @@ impl<S: Service, W: World> Replica<S, W> {
         if let Err(why) = self.agreement.begin(&head, &mut self.core) {
             return self.core.env.stop_with(Err(ServeError::BadState(why)));
         }
-        self.start_execution(dispatcher, head.batch + 1, true);
+        self.start_execution(dispatcher, &head, true);
     }
 
     /// The state of others cannot be read.
@@ -243,7 +248,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let loaded = state::load::<S>(service, packed);
         self.core.executor.watchdog_view.begin_or_end_work();
         match loaded {
-            Ok((head, dispatcher)) => self.start_execution(dispatcher, head.batch + 1, true),
+            Ok((head, dispatcher)) => self.start_execution(dispatcher, &head, true),
             Err(why) => self.core.env.stop_with(Err(ServeError::BadState(why))),
         }
     }

@@ -1,6 +1,7 @@
 //! The order thread of one replica: it owns the ordering engine, the peers' sockets and the voter, and moves every
 //! request along the path `Decode → Order → Schedule → Execute → Agree → Externalize` ([`Replica::round`]).
 
+mod acting;
 mod agree;
 mod calls;
 mod clocks;
@@ -60,6 +61,7 @@ use crate::settings::Settings;
 use crate::state::SavedBase;
 use crate::world::{Lockstep, Os, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
+use acting::AskedBehavior;
 use agree::Agreement;
 use calls::Calls;
 use clocks::Timekeeper;
@@ -188,6 +190,7 @@ impl<S: Service, W: World> Replica<S, W> {
             copies: Copies::default(),
             scrubs: Scrubs::default(),
             ticks: Ticks::default(),
+            asked_behavior: AskedBehavior::default(),
             calls: Calls::default(),
             env,
         };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use order::{Batch, Delivered};
 use schedule::Footprint;
 
-use super::copies;
 use super::core::Core;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
+use super::{acting, copies};
 use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
@@ -40,7 +40,7 @@ impl<S: Service, W: World> Core<S, W> {
             delivered.batch.len(),
         );
         let mut owed = Vec::with_capacity(owners.len());
-        let mut checkpoint = None;
+        let (mut checkpoint, mut acts_as) = (None, None);
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -57,6 +57,7 @@ impl<S: Service, W: World> Core<S, W> {
                 Work::Control(Control::Checkpoint { session, limit }) => {
                     checkpoint = Some((*session, *limit))
                 }
+                Work::Control(Control::ActAs { behavior }) => acts_as = Some((*behavior, number)),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -67,9 +68,13 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
+        if let Some((behavior, number)) = acts_as {
+            execution.changes_behavior(batch);
+            acting::follow(behavior, (delivered, number), &mut self.order, &mut self.env);
+        }
         if let Some((session, limit)) = checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.
-            let order = self.order.orderer.export_state();
+            let order = self.order.orderer.state().clone();
             let head = Arc::new(state::CheckpointHead { index: delivered.index, batch, order });
             let job = Job::unordered(self.copies.checkpoint_delivered(session, limit, head));
             rows.add_unordered(job, Footprint::all());

@@ -185,7 +185,7 @@ impl<S: Service> Context<S> {
             // Once, where no fault is injected.
             (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
                 reply.clear();
-                self.service.execute(&Cx::new(*cx, &*self.service), request, reply)
+                self.service.execute(&self.cx(cx), request, reply)
             })
         };
         if self.mode.twice || self.alone.load(Ordering::Relaxed) {
@@ -215,6 +215,11 @@ impl<S: Service> Context<S> {
         }
         let (end, outcome) = runner.once(turn, reply, handler);
         Ran { end, outcome, reproduced: None, runs, kept: None }
+    }
+
+    /// The context of a handler that runs now.
+    pub(super) fn cx<'a>(&'a self, cx: &ScheduleCx<'a, S>) -> Cx<'a, S> {
+        Cx::acting_as(*cx, &*self.service, self.acting.get())
     }
 
     /// What happens between a handler and the end of its turn.
@@ -277,7 +282,7 @@ impl<S: Service> Context<S> {
         let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
         turn.repeat(false);
         let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
-            self.service.execute(&Cx::new(*cx, &*self.service), &request, reply)
+            self.service.execute(&self.cx(cx), &request, reply)
         };
         Ok(runner.once(turn, reply, handler))
     }

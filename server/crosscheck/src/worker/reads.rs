@@ -9,11 +9,11 @@ use execute::{ReadEnd, Runner};
 use schedule::{Lock, Turn};
 
 use super::{Context, Report};
+use crate::Corrupted;
 use crate::job::Job;
 use crate::reads::{NeedsBatch, ReadReply, ReadsDone, RunningReads};
 use crate::reply::Replies;
 use crate::service::Service;
-use crate::{Corrupted, Cx};
 
 impl<S: Service> Context<S> {
     /// Runs reads on the state between two batches.
@@ -52,7 +52,7 @@ impl<S: Service> Context<S> {
         let decoded = self.service.decode(&request.bytes).ok().filter(|_| request.is_intact())?;
         let runner = Runner { locks, protection: self.protection(), seal_hook: &() };
         let end = runner.read_only(turn, &mut replies.current, |cx, reply| -> Result<(), NeedsBatch> {
-            self.service.read(&Cx::new(*cx, &*self.service), latest_us, &decoded, reply)
+            self.service.read(&self.cx(cx), latest_us, &decoded, reply)
         });
         match end {
             ReadEnd::Done => Some(vote::digest::reply(request.checksum, &replies.current)),

@@ -217,6 +217,8 @@ pub mod tests {
             last_evidence: None,
             large: Vec::new(),
             sent: crosscheck::admin::Sent::default(),
+            behavior: 1,
+            newest_behavior: 1,
             counts: std::collections::BTreeMap::new(),
             receiving: None,
             giving: None,

@@ -202,6 +202,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             durability: self.durability.clone(),
             max_connections: self.max_connections.unwrap_or(DEFAULT_CONNECTIONS),
             max_request: self.service.request_bytes(),
+            behaviors: program::program().behaviors,
             idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
             buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
             service: self.equal_settings(),

@@ -95,6 +95,12 @@ fn notices(status: &Status) -> Vec<ViewLine> {
             ));
         }
     }
+    if status.newest_behavior > status.behavior {
+        let (can, acts_as) = (status.newest_behavior, status.behavior);
+        notices.push(of(format!(
+            "can act as behavior {can} of its service; the group acts as {acts_as} until all replicas can"
+        )));
+    }
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
     if status.refused.strangers > 0 {

@@ -116,7 +116,7 @@ fn measure<E: OrderEngine>(group: &mut Group<E>, requests: usize, at_leader: boo
         while group.delivered < done {
             group.round();
         }
-        let last = group.replicas.iter().map(Orderer::delivered_index).min().unwrap_or(0);
+        let last = group.replicas.iter().map(|orderer| orderer.state().index).min().unwrap_or(0);
         for replica in &mut group.replicas {
             if last.is_multiple_of(64) {
                 replica.state_available(last);

@@ -325,7 +325,7 @@ impl Cluster {
                 s.first_index,
                 s.last_index,
                 s.commit_index,
-                r.orderer.delivered_index(),
+                r.orderer.state().index,
                 r.service.len(),
                 r.orderer.waiting(),
                 s.members,
@@ -424,7 +424,7 @@ impl Cluster {
     /// The state as it is, which nobody else makes at this entry.
     fn cut_unordered(&mut self, slot: u8) {
         let replica = self.replica(slot);
-        let (index, state) = (replica.orderer.delivered_index(), replica.orderer.export_state());
+        let (index, state) = (replica.orderer.state().index, replica.orderer.state().clone());
         let service = replica.service.clone();
         replica.cuts.insert(index, (state, service));
         replica.unordered_cuts += 1;
@@ -438,7 +438,7 @@ impl Cluster {
     }
 
     fn execute(&mut self, slot: u8, delivered: Delivered) {
-        let state = self.replica(slot).orderer.export_state();
+        let state = self.replica(slot).orderer.state().clone();
         let replica = self.replica(slot);
         assert!(delivered.batch.time_us > replica.last_time, "ordered time grows");
         replica.last_time = delivered.batch.time_us;

@@ -554,7 +554,7 @@ fn execute(replica: &mut Replica, delivered: Delivered) {
         version.ids.extend(Some(id).filter(|id| *id != 0));
     }
     version.tags.extend(delivered.tags.into_iter().filter(|tag| *tag != 0));
-    version.state = replica.orderer.export_state();
+    version.state = replica.orderer.state().clone();
     if cut {
         replica.cuts.insert(version.number, Version::default());
     }

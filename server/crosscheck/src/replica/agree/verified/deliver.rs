@@ -12,6 +12,7 @@ use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::ordered::Control;
+use crate::replica::acting;
 use crate::replica::copies::{self, Copies};
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
@@ -32,6 +33,8 @@ struct MixedRows<R> {
     tags: Vec<(u16, u64)>,
     /// Parts of a copy of the state, and its checkpoint: packed behind the batch.
     copied: Vec<(Control, Footprint)>,
+    /// What the group acts as from this batch on, as request of that number of that part says.
+    acts_as: Option<(u16, usize, usize)>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -46,7 +49,6 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
     }
 
     fn deliver_batch(&mut self) {
-        let order = self.core.order.orderer.export_state();
         let stage = &mut *self.stage;
         let Some(execution) = &mut self.core.executor.running else { return };
         let parts = std::mem::take(&mut stage.parts);
@@ -75,10 +77,16 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             keys: Vec::with_capacity(len + 1),
             tags: Vec::new(),
             copied: Vec::new(),
+            acts_as: None,
         };
-        for part in &parts {
-            mixed.add(part, execution, &mut self.core.env);
+        for (number, part) in parts.iter().enumerate() {
+            mixed.add((number, part), execution, &mut self.core.env);
         }
+        if let Some((behavior, part, at)) = mixed.acts_as {
+            execution.changes_behavior(number);
+            acting::follow(behavior, (&parts[part], at), &mut self.core.order, &mut self.core.env);
+        }
+        let order = self.core.order.orderer.state().clone();
         if !running.awaits(len) {
             return self.core.env.replace(crate::Corrupted::Results);
         }
@@ -125,7 +133,7 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
     /// Adds the requests of one part.
     fn add<S: Service<Request = R>, W: World>(
         &mut self,
-        part: &Delivered,
+        (part_number, part): (usize, &Delivered),
         execution: &Execution<S>,
         env: &mut Environment<W>,
     ) {
@@ -142,6 +150,9 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                     match work {
                         Work::Control(control @ Control::CopyPart { .. }) => {
                             self.copied.push((control.clone(), row.footprint));
+                        }
+                        Work::Control(Control::ActAs { behavior }) => {
+                            self.acts_as = Some((*behavior, part_number, at));
                         }
                         Work::Control(control @ Control::Checkpoint { .. }) => {
                             self.copied.push((control.clone(), Footprint::all()));

@@ -331,13 +331,11 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             let order = if self.core.env.hooks.keeps(Rule::RewindsSessions) {
                 order
             } else {
-                order::State { index: order.index, ..self.core.order.orderer.export_state() }
+                order::State { index: order.index, ..self.core.order.orderer.state().clone() }
             };
             self.core.order.orderer.rewind(order);
-            self.core
-                .env
-                .world
-                .see(Observation::Rewound { batch, order: &self.core.order.orderer.export_state() });
+            self.core.act_as_ordered();
+            self.core.env.world.see(Observation::Rewound { batch, order: self.core.order.orderer.state() });
         }
         if let Some(view) = rolling_back.view {
             stage.view = view.number - 1;

@@ -201,6 +201,7 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         let before = std::mem::replace(&mut stage.stable_order, head.order.clone());
         self.0.core.order.orderer.rewind(before);
         self.0.core.order.orderer.rewind(head.order.clone());
+        self.0.core.act_as_ordered();
         self.0.core.env.world.see(Observation::Installed {
             version: stable,
             order: &head.order,

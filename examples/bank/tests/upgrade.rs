@@ -1,0 +1,205 @@
+//! A group is upgraded from the release before to this one, one replica after the other, while clients use it; and
+//! back, as long as not all have the new one.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test may do what a handler may not"
+)]
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crosscheck::admin::ReplicaPhase;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::replicated::{Client, Group, wait_until};
+
+const RELEASE_1: &str = env!("CARGO_BIN_EXE_bank-1");
+const RELEASE_2: &str = env!("CARGO_BIN_EXE_bank");
+/// Times that replicas are killed while a group has both releases.
+const KILLS: usize = 3;
+
+/// A process of a replica that `up` does not supervise.
+struct Replica {
+    configuration: String,
+    log: PathBuf,
+    process: Option<Child>,
+}
+
+impl Replica {
+    /// Ends the process that `up` has started, and takes its place.
+    fn of(group: &Group, number: u8) -> Self {
+        let pid = *group.up.events.pids(number).last().expect("`up` says whom it starts");
+        let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs");
+        let mut words = arguments.split('\0').skip_while(|word| *word != "--config");
+        let configuration = words.nth(1).expect("`up` names it").to_owned();
+        kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("killed");
+        let log = group.directory.path().join(format!("log-{number}"));
+        Replica { configuration, log, process: None }
+    }
+
+    /// Ends its process by `signal`, if there is one, and starts one of `program`.
+    fn restart(&mut self, program: &str, signal: Signal) {
+        if let Some(mut process) = self.process.take() {
+            let _ = kill_process(Pid::from_child(&process), signal);
+            process.wait().expect("it ends");
+        }
+        let log = File::options().create(true).append(true).open(&self.log).expect("a log");
+        let mut command = Command::new(program);
+        command.args(["serve", "--config", &self.configuration]).stdout(Stdio::null()).stderr(log);
+        self.process = Some(command.spawn().expect("it starts"));
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A client that uses a replica until it is stopped, and connects again when that is gone.
+struct Load {
+    stops: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+/// What a client has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    answered: u64,
+    /// Sweeps of an empty account that were answered as release 1 does, and as release 2 does.
+    swept: u64,
+    refused: u64,
+}
+
+impl Load {
+    /// Uses account `number`, which is empty, and a linked one.
+    fn start(address: SocketAddr, number: u32) -> Self {
+        let stops = Arc::new(AtomicBool::new(false));
+        let stop = stops.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut seen, mut client) = (Seen::default(), None);
+            while !stop.load(Ordering::Relaxed) {
+                let Some(connected) = &mut client else {
+                    client = Client::try_connect(address);
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                };
+                match connected.try_ask(&format!("SWEEP {number}")).as_deref() {
+                    Some(":0") => {
+                        assert_eq!(seen.refused, 0, "the group has acted as release 2 before");
+                        seen.swept += 1;
+                    }
+                    Some(text) => {
+                        assert_eq!(text, format!("-ERR account {number} has no money to sweep"));
+                        seen.refused += 1;
+                    }
+                    None => client = None,
+                }
+                seen.answered += u64::from(client.is_some());
+            }
+            seen
+        });
+        Load { stops, thread }
+    }
+
+    fn stop(self) -> Seen {
+        self.stops.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no reply was wrong")
+    }
+}
+
+/// Waits until all replicas serve, and the group tolerates another failure.
+fn wait_whole(group: &Group) {
+    wait_until("all replicas serve", || {
+        let statuses: Vec<_> = group.up.replicas.iter().filter_map(|replica| replica.status()).collect();
+        statuses.len() == 3
+            && statuses.iter().all(|status| status.tolerates == 1 && status.phase == ReplicaPhase::Serving)
+    });
+}
+
+fn is_refused(client: &mut Client) -> bool {
+    client.ask("SWEEP 1").contains("no money to sweep")
+}
+
+fn upgrade(options: &[&str]) {
+    let group = Group::up_of(RELEASE_1, &[options, &["--restart-after", "3600000"]].concat());
+    let mut first = Client::connect(group.up.replicas[0].clients.expect("it has clients"));
+    for number in [1, 2, 3] {
+        assert_eq!(first.ask(&format!("OPEN {number} somebody 1")), "+OK");
+        assert_eq!(first.ask(&format!("WITHDRAW {number} 1")), ":0");
+    }
+    for number in [1, 2, 3] {
+        assert_eq!(first.ask(&format!("LINK {number} {}", number % 3 + 1)), "+OK");
+    }
+    drop(first);
+    let clients: Vec<SocketAddr> = group.up.replicas.iter().filter_map(|replica| replica.clients).collect();
+    let load: Vec<Load> =
+        (1..).zip(&clients).map(|(number, address)| Load::start(*address, number)).collect();
+    // Two have the new release, and one of them goes back to the one before.
+    let mut replicas = Vec::new();
+    for (number, program) in [(1, RELEASE_2), (2, RELEASE_2), (3, RELEASE_1)] {
+        let mut replica = Replica::of(&group, number);
+        replica.restart(program, Signal::TERM);
+        replicas.push(replica);
+        wait_whole(&group);
+    }
+    replicas[1].restart(RELEASE_1, Signal::TERM);
+    wait_whole(&group);
+    for kill in 0..KILLS {
+        replicas[kill % 3].restart([RELEASE_2, RELEASE_1, RELEASE_1][kill % 3], Signal::KILL);
+        wait_whole(&group);
+    }
+    assert!(!is_refused(&mut Client::connect(clients[1])), "the group acts as the release that all have");
+    for number in [1, 2] {
+        replicas[number].restart(RELEASE_2, Signal::TERM);
+        wait_whole(&group);
+    }
+    wait_until("the group acts as the new release", || is_refused(&mut Client::connect(clients[2])));
+    // The release before cannot follow any more. The two others serve.
+    replicas[2].restart(RELEASE_1, Signal::TERM);
+    wait_until("the earlier release is kept out, and says why", || {
+        let is_refused = replicas[2].said().contains("the earlier release cannot act as the group does")
+            && replicas[0].said().contains("replica 3 is refused: behavior is 2");
+        // One that has a log finds there what the group acts as.
+        let ends = "the group acts as behavior 2 of its service, and this build of the program can act as 1";
+        is_refused || replicas[2].said().contains(ends)
+    });
+    assert!(is_refused(&mut Client::connect(clients[1])));
+    replicas[2].restart(RELEASE_2, Signal::KILL);
+    wait_whole(&group);
+    let seen: Vec<Seen> = load.into_iter().map(Load::stop).collect();
+    assert!(seen.iter().all(|seen| seen.swept > 0 && seen.refused > 0), "{seen:?}");
+    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    assert!(!group.command(&["evidence"]).contains("was wrong"), "{}", group.command(&["evidence"]));
+}
+
+#[test]
+fn a_group_in_memory_is_upgraded_while_clients_use_it() {
+    upgrade(&["--mode", "RDGX"]);
+}
+
+#[test]
+fn a_group_with_logs_on_disk_is_upgraded_while_clients_use_it() {
+    let data = tempfile::tempdir().expect("a directory");
+    upgrade(&["--durability", "disk", "--data", data.path().to_str().expect("a name")]);
+}
+
+#[test]
+fn a_verified_group_is_upgraded_while_clients_use_it() {
+    upgrade(&["--mode", "R0GV"]);
+}

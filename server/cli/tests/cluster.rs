@@ -13,5 +13,6 @@ mod determinism;
 mod failover;
 mod founding;
 mod real_clients;
+mod restarts;
 mod slow_disk;
 mod verified;

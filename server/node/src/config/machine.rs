@@ -115,10 +115,11 @@ impl<'t> Examined<'t> {
         if !config.settings().is_witness() {
             let place = FieldPlace::of_field(self.text, "listen");
             let remedy = "write 0.0.0.0 and the port for every address of this machine, or one that `ip address` lists";
-            self.listens(place, config.listen, remedy);
+            self.listens(&place, config.listen, remedy);
         }
         if let Endpoint::Tcp { address, .. } = &config.admin {
-            self.listens(FieldPlace::of_field(self.text, "admin"), *address, "write 127.0.0.1 and the port");
+            let place = FieldPlace::of_field(self.text, "admin");
+            self.listens(&place, *address, "write 127.0.0.1 and the port");
         }
     }
 
@@ -157,7 +158,9 @@ impl<'t> Examined<'t> {
         self.found.own = found.first().copied();
         let remedy = "correct it, or this_replica if this is the machine of another one; `ip address` lists what this \
                       machine has";
-        found.first().into_iter().for_each(|first| self.listens(place.clone(), *first, remedy));
+        if let Some(first) = self.found.own {
+            self.listens(&place, first, remedy);
+        }
     }
 
     fn of_replica(&self, number: u8, what: &str, remedy: &str) -> Problem {
@@ -169,7 +172,7 @@ impl<'t> Examined<'t> {
     }
 
     /// Tries whether this process may listen on an address; `remedy` is for one that is not here.
-    fn listens(&mut self, place: FieldPlace, address: SocketAddr, remedy: &str) {
+    fn listens(&mut self, place: &FieldPlace, address: SocketAddr, remedy: &str) {
         let Err(error) = try_to_bind(address) else { return };
         match error {
             Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
@@ -414,4 +417,64 @@ fn too_much(asked_mib: u64, bound: &MemoryBound) -> Option<(String, String)> {
          would end it when it has used what there is"
     );
     (asked_mib > *mib).then_some((what, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "listen = \"cache.example:1\"\n[[replica]]\nnumber = 2\naddress = \"10.0.0.2:1\"\n\
+        [[replica]]\nnumber = 1\naddress = \"10.0.0.1:1\"\n";
+    /// An address of no machine (RFC 5737).
+    const ELSEWHERE: ([u8; 4], u16) = ([192, 0, 2, 1], 1);
+
+    fn found(place: &FieldPlace, purpose: ExaminedFor, address: SocketAddr) -> Findings {
+        let mut examined = Examined::new(Path::new("node.toml"), TEXT, purpose);
+        examined.listens(place, address, "write another one");
+        examined.found
+    }
+
+    #[test]
+    fn a_place_is_that_of_the_value_whatever_the_order_of_the_sections() {
+        let of = |place: FieldPlace| (place.field, place.line, place.is_name);
+        assert_eq!(of(FieldPlace::of_field(TEXT, "listen")), ("listen".to_owned(), Some(1), true));
+        assert_eq!(of(FieldPlace::of_field(TEXT, "mode")), ("mode".to_owned(), None, false));
+        assert_eq!(of(FieldPlace::of_replica(TEXT, 1)), ("replica[2].address".to_owned(), Some(7), false));
+        assert_eq!(of(FieldPlace::of_replica("", 3)), ("replica[3].address".to_owned(), None, false));
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_may_lead_here_later_and_an_address_may_not() {
+        let name = FieldPlace::of_field(TEXT, "listen");
+        let error =
+            found(&name, ExaminedFor::Start, ELSEWHERE.into()).verdict().expect_err("it leads elsewhere");
+        assert!(error.is::<Unresolved>(), "{error}");
+        let shown =
+            "node.toml:1: listen: the name leads to 192.0.2.1:1 now, which is no address of this machine";
+        assert!(error.to_string().starts_with(shown), "{error}");
+        let address = FieldPlace { is_name: false, ..name };
+        let error =
+            found(&address, ExaminedFor::Start, ELSEWHERE.into()).verdict().expect_err("it is not here");
+        assert!(error.is::<crate::outcome::Misuse>(), "{error}");
+    }
+
+    #[test]
+    fn an_address_in_use_is_no_mistake() {
+        let held = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let place = FieldPlace::of_replica(TEXT, 2);
+        let address = held.local_addr().expect("bound");
+        let error = found(&place, ExaminedFor::Start, address).verdict().expect_err("in use");
+        assert!(!error.is::<Unresolved>() && !error.is::<crate::outcome::Misuse>(), "{error}");
+        let checked = found(&place, ExaminedFor::Check, address);
+        assert!(checked.verdict().is_ok() && checked.warnings().count() == 1, "{checked:?}");
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_too_much() {
+        let bound = MemoryBound { mib: 512, of: "this machine".to_owned() };
+        assert_eq!(too_much(512, &bound), None);
+        let (what, remedy) = too_much(513, &bound).expect("too much");
+        assert_eq!(what, "513 MiB are more than the 512 MiB of this machine");
+        assert!(remedy.starts_with("write less than 512"), "{remedy}");
+    }
 }

@@ -115,7 +115,7 @@ impl ClusterHooks for Sight {
             SupervisorEvent::Started { .. } => {}
             SupervisorEvent::Died { replica, how, .. }
             | SupervisorEvent::Drained { replica, why: how }
-            | SupervisorEvent::Hopeless { replica, why: how } => {
+            | SupervisorEvent::Hopeless { replica, why: how, .. } => {
                 self.announcer.replaced(*replica, UNWELL, SETTLE, how);
                 let death = Death { replica: *replica, at: self.announcer.now(), how: how.clone() };
                 self.deaths.lock().unwrap_or_else(PoisonError::into_inner).push(death);

@@ -142,6 +142,14 @@ impl node::ServiceOptions for MemcachedOptions {
         })
     }
 
+    fn examine(&self) -> Result<(), Wrong> {
+        self.password_file.examine()
+    }
+
+    fn memory_mb(&self) -> Option<(&'static str, u64)> {
+        Some(("memory_limit_mb", self.memory_limit_mb))
+    }
+
     fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
         let memory = ("memory_limit_mb".to_owned(), self.memory_limit_mb.to_string());
         let item = ("item_size_max".to_owned(), self.item_size_max.to_string());

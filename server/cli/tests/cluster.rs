@@ -12,6 +12,8 @@ mod corruption;
 mod determinism;
 mod failover;
 mod founding;
+mod mistakes;
 mod real_clients;
+mod restarts;
 mod slow_disk;
 mod verified;

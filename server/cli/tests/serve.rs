@@ -264,7 +264,7 @@ fn a_socket_in_a_place_that_is_not_safe_is_the_operators_to_mend() {
     std::fs::write(node.path("admin.sock"), "notes").expect("written");
     let (code, said) = refused(&mut node.serve());
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("is no socket; move it away"), "{said}");
+    assert!(said.contains(":3: admin: ") && said.contains("is no socket. Remedy: move it away"), "{said}");
 }
 
 #[test]

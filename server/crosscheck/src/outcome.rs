@@ -72,8 +72,8 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether only an operator can help (a wrong, foreign or damaged data directory, a full disk): to start again
-    /// changes nothing, so a supervisor should not.
+    /// Whether only an operator can help (a wrong address, a wrong, foreign or damaged data directory, a full disk): to
+    /// start again changes nothing, so a supervisor should not.
     pub fn is_operators(&self) -> bool {
         match self {
             ServeError::Log(order::LogError::Full(_)) | ServeError::FailStop(order::FailStop::LogFull(_)) => {
@@ -82,7 +82,30 @@ impl ServeError {
             ServeError::Log(error) => error.is_operators(),
             ServeError::Snapshot(error) => error.is_operators(),
             ServeError::Operator(_) | ServeError::NoKey => true,
-            ServeError::Io(_) | ServeError::FailStop(_) | ServeError::BadState(_) => false,
+            // An address that this machine does not have, or a place that this user may not use.
+            ServeError::Io(error) => matches!(
+                error.kind(),
+                io::ErrorKind::AddrNotAvailable
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
+            ),
+            ServeError::FailStop(_) | ServeError::BadState(_) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_restart_cannot_mend_is_the_operators() {
+        let io = |kind: io::ErrorKind| ServeError::Io(kind.into()).is_operators();
+        assert!(io(io::ErrorKind::AddrNotAvailable) && io(io::ErrorKind::PermissionDenied));
+        assert!(!io(io::ErrorKind::AddrInUse), "the other process may end");
+        assert!(!io(io::ErrorKind::NotFound), "a name may resolve later");
+        let full = || "no room".to_owned();
+        assert!(ServeError::FailStop(order::FailStop::LogFull(full())).is_operators());
+        assert!(!ServeError::FailStop(order::FailStop::LogWrite(full())).is_operators());
     }
 }

@@ -73,6 +73,20 @@ pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Sen
         Ok(())
     }
 
+    /// Checks what the settings need of this machine, such as files, before the replica starts.
+    ///
+    /// # Errors
+    /// What is wrong there, and its remedy.
+    fn examine(&self) -> Result<(), Wrong> {
+        Ok(())
+    }
+
+    /// The memory that the service will use, in MiB, and the field that says so; none: nobody has said. One that is
+    /// more than the machine has is reported.
+    fn memory_mb(&self) -> Option<(&'static str, u64)> {
+        None
+    }
+
     /// Names and values of the settings that affect what is computed or compared: they must be equal on all replicas,
     /// which compare them in their handshake.
     fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
@@ -87,14 +101,14 @@ pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Sen
 
 impl ServiceOptions for () {}
 
-/// Settings that contradict each other.
+/// Settings that contradict each other, or do not fit the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     /// The field to change.
     pub field: &'static str,
     /// The option of `up` that sets it (`--memory`); empty if there is none.
     pub flag: &'static str,
-    /// The contradiction.
+    /// The contradiction, or what is wrong on the machine.
     pub what: String,
     /// The remedy.
     pub remedy: String,

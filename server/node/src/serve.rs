@@ -1,13 +1,13 @@
 //! `serve`: one replica in this process, configured by a file.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crosscheck::{Address, ClientTls, Settings, message};
 
-use crate::config::{NodeConfig, Unresolved, example};
+use crate::config::{ExaminedFor, Findings, NodeConfig, Unresolved, example};
 use crate::descriptors;
 use crate::outcome::{BrokenMachine, CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::{self, text};
@@ -76,13 +76,19 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
         let ending = signals.ending.clone();
         std::thread::Builder::new().name("tether".into()).spawn(move || until_stdin_closes(&ending))?;
     }
-    let mut config = if args.check {
-        NodeConfig::<A::Options>::load(path)?
-    } else {
-        let loaded = signals.retry(|| NodeConfig::<A::Options>::load(path))?;
-        let Some(config) = loaded else { return Ok(CommandVerdict::Holds) };
-        config
+    let purpose = if args.check { ExaminedFor::Check } else { ExaminedFor::Start };
+    let load = || -> anyhow::Result<_> {
+        let mut config = NodeConfig::<A::Options>::load(path)?;
+        let found = Findings::of(path, &config, purpose);
+        found.verdict()?;
+        // The address that was found is used until this process ends.
+        let own = &mut config.replicas[usize::from(config.this_replica - 1)];
+        *own = found.own.map_or_else(|| own.clone(), Address::Fixed);
+        Ok((config, found))
     };
+    let loaded = if args.check { Some(load()?) } else { signals.retry(load)? };
+    let Some((mut config, found)) = loaded else { return Ok(CommandVerdict::Holds) };
+    found.warnings().for_each(|warning| message(format_args!("{warning}")));
     let settings = config.settings();
     let for_clients = if settings.is_solo() { 0 } else { settings.client_threads() };
     if let Some(lowered) = descriptors::fit(&mut config.max_connections, for_clients)? {
@@ -98,20 +104,21 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
         ))?;
         return Ok(CommandVerdict::Holds);
     }
-    if !resolve_own(&mut config, &signals)? {
-        return Ok(CommandVerdict::Holds);
-    }
+    warn_of_names(path, &config);
     run_replica::<A>(&config, args.begin_group, signals)
 }
 
-/// Resolves the address on which this replica listens for its peers; the result is used until this process ends. False
-/// if the operator requested the end before it resolved.
-fn resolve_own<O: ServiceOptions>(config: &mut NodeConfig<O>, signals: &Signals) -> anyhow::Result<bool> {
-    let own = &mut config.replicas[usize::from(config.this_replica - 1)];
-    let found = signals.retry(|| own.resolve().map_err(|why| Unresolved(why).into()))?;
-    let Some(first) = found.as_ref().and_then(|found| found.first()) else { return Ok(false) };
-    *own = Address::Fixed(*first);
-    Ok(true)
+/// Warns of names of other replicas that do not resolve. Nobody waits for that: a name server may take seconds, and
+/// start later than this replica.
+fn warn_of_names<O: ServiceOptions>(path: &Path, config: &NodeConfig<O>) {
+    if config.replicas.iter().all(|address| matches!(address, Address::Fixed(_))) {
+        return;
+    }
+    let (path, config) = (path.to_owned(), config.clone());
+    // Without the thread the warning is lost, and nothing else.
+    let _ = std::thread::Builder::new().name("names".into()).spawn(move || {
+        Findings::of_names(&path, &config).warnings().for_each(|warning| message(format_args!("{warning}")));
+    });
 }
 
 /// Signals of a process manager to this process.

@@ -13,7 +13,7 @@ use crate::cluster::{
 use crate::config::DEFAULT_WORKERS;
 #[cfg(feature = "lab")]
 use crate::config::LeftOut;
-use crate::outcome::{CommandOutcome, CommandVerdict, say};
+use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::text;
 use crate::signals::Ending;
 use crate::view::{Live, Paint, Tone, live_block, millis, one_line, row_json};
@@ -234,8 +234,10 @@ fn watch(
         let now = Instant::now();
         for event in keeper.events.take() {
             reporter.event(&event);
-            if let SupervisorEvent::Hopeless { replica, why } = event {
-                anyhow::bail!("replica {replica} does not come up: {why}");
+            if let SupervisorEvent::Hopeless { replica, why, misconfigured } = event {
+                let text = format!("replica {replica} does not come up: {why}");
+                // A supervisor of this command must not start it again either.
+                return Err(if misconfigured { misuse(text) } else { anyhow::Error::msg(text) });
             }
         }
         let rows = keeper.observer.rows();
@@ -313,7 +315,7 @@ impl Reporter {
             SupervisorEvent::Drained { replica, .. } => {
                 format!("replica {replica}: ended, and is not started again: its hardware is broken")
             }
-            SupervisorEvent::Hopeless { replica, why } => format!("replica {replica}: {why}"),
+            SupervisorEvent::Hopeless { replica, why, .. } => format!("replica {replica}: {why}"),
             SupervisorEvent::Said { replica, line } => format!("replica {replica}: {line}"),
         };
         self.line(&text, json!(event));

@@ -22,4 +22,8 @@ impl node::ServiceOptions for SqlOptions {
     fn write(&self, file: &mut String) {
         self.password_file.write(file);
     }
+
+    fn examine(&self) -> Result<(), node::Wrong> {
+        self.password_file.examine()
+    }
 }

@@ -132,6 +132,11 @@ impl Cluster {
         (0..self.up.replicas.len()).flat_map(|replica| self.lines(replica)).collect()
     }
 
+    /// What happened to the replicas' processes.
+    pub fn events(&self) -> Vec<SupervisorEvent> {
+        self.up.events.all()
+    }
+
     /// Messages of replicas that discarded their state to receive that of their peers.
     pub fn replaced(&self) -> Vec<String> {
         let is_of_one =
@@ -145,7 +150,7 @@ impl Cluster {
             SupervisorEvent::Drained { replica, .. } => Some(usize::from(replica) - 1),
             _ => None,
         };
-        self.up.events.all().into_iter().filter_map(drained).collect()
+        self.events().into_iter().filter_map(drained).collect()
     }
 
     /// Sends a command, as its JSON, to a replica's admin socket; `None` when it does not answer.

@@ -71,15 +71,14 @@ impl Acceptor {
     /// When the file cannot be made; the message names it.
     pub fn listens_on(self, file: &SocketPath) -> io::Result<(Self, SocketFile)> {
         let SocketPath { path, mode } = file;
-        let refusal = |why: String| {
+        let refusal = |kind: io::ErrorKind, why: String| {
             let name = path.display();
-            io::Error::other(format!(
-                "clients cannot be served on {name}: {why}. Make its directory, or choose another client_socket"
-            ))
+            let remedy = "Make its directory, or choose another client_socket";
+            io::Error::new(kind, format!("clients cannot be served on {name}: {why}. {remedy}"))
         };
-        file.make_way().map_err(|error| refusal(error.to_string()))?;
+        file.make_way().map_err(|error| refusal(io::ErrorKind::Other, error.to_string()))?;
         let bound = socket_file::bind(path, *mode, limits::LISTEN_BACKLOG);
-        let (listener, file) = bound.map_err(|error| refusal(error.to_string()))?;
+        let (listener, file) = bound.map_err(|error| refusal(error.kind(), error.to_string()))?;
         listener.set_nonblocking(true)?;
         Ok((Acceptor { unix: Some(UnixListener::from_std(listener)), ..self }, file))
     }

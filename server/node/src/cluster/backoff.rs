@@ -69,4 +69,15 @@ mod tests {
         assert_eq!(backoff.after(SETTLED), FIRST);
         assert_eq!(backoff.after(Duration::ZERO), FIRST * 2);
     }
+
+    /// However long a replica serves before it dies, each time as long: 20 starts later there are 5 s or more from one
+    /// to the next.
+    #[test]
+    fn no_replica_is_started_more_often_than_every_five_seconds_for_ever() {
+        for served in (0..120).map(|tenths| Duration::from_millis(100 * tenths)) {
+            let mut backoff = Backoff::default();
+            let last = (0..20).map(|_| served + backoff.after(served)).last();
+            assert!(last >= Some(LONGEST), "{served:?}: {last:?}");
+        }
+    }
 }

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_gives_up_is_reported_with_its_last_events() {
-        let lines = r#"{"event":"hopeless","replica":1,"why":"no such file"}"#;
+        let lines = r#"{"event":"hopeless","replica":1,"why":"no such file","misconfigured":true}"#;
         let error = DetachedCluster::start(&mut telling(lines, "exit 1"), PATIENCE).expect_err("it gave up");
         let error = format!("{error:#}");
         assert!(error.contains("ended before it was ready") && error.contains("no such file"), "{error}");

@@ -36,7 +36,7 @@ impl EventLog {
     pub fn deaths(&self) -> Vec<(u8, String)> {
         self.collect(|event| match event {
             SupervisorEvent::Died { replica, how, .. } => Some((*replica, how.clone())),
-            SupervisorEvent::Drained { replica, why } | SupervisorEvent::Hopeless { replica, why } => {
+            SupervisorEvent::Drained { replica, why } | SupervisorEvent::Hopeless { replica, why, .. } => {
                 Some((*replica, why.clone()))
             }
             _ => None,

@@ -110,7 +110,7 @@ impl Keeper {
                 return Ok(rows);
             }
             for event in self.events.all() {
-                if let SupervisorEvent::Hopeless { replica, why } = event {
+                if let SupervisorEvent::Hopeless { replica, why, .. } = event {
                     bail!("replica {replica} does not come up: {why}");
                 }
             }

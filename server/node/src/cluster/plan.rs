@@ -285,7 +285,10 @@ impl<O: ServiceOptions> ClusterPlan<O> {
             if let Durability::Disk(data) = &node.durability {
                 // It will contain clients' values.
                 let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
-                made.with_context(|| format!("making {}", data.display()))?;
+                made.map_err(|error| {
+                    let name = data.display();
+                    misuse(format!("{name} cannot be made: {error}; give a directory that can be (--data)"))
+                })?;
             }
             paths.push(write_node(node, &configs)?);
         }

@@ -55,6 +55,8 @@ pub enum SupervisorEvent {
         replica: u8,
         /// Its exit status, and its last messages.
         why: String,
+        /// Whether an operator has to correct something first.
+        misconfigured: bool,
     },
     /// A replica wrote a line to its stderr.
     Said {
@@ -231,10 +233,10 @@ impl Ward {
             return Some(SupervisorEvent::Drained { replica: self.number, why: self.words() });
         }
         let how = in_words(status);
-        let hopeless = self.deaths >= HOPELESS || status.code() == Some(MISCONFIGURED);
-        if hopeless && !self.has_served {
+        let misconfigured = status.code() == Some(MISCONFIGURED);
+        if (misconfigured || self.deaths >= HOPELESS) && !self.has_served {
             let why = format!("it ended with {how} before it served; its last messages:\n{}", self.words());
-            return Some(SupervisorEvent::Hopeless { replica: self.number, why });
+            return Some(SupervisorEvent::Hopeless { replica: self.number, why, misconfigured });
         }
         let pause = self.backoff.after(served);
         self.start_at = Some(now + pause);
@@ -329,9 +331,10 @@ mod tests {
     fn a_misconfigured_replica_is_hopeless_unless_it_has_served() {
         let mut ward = ward_running("exit 2");
         ward.last_words.push_back("wrong field".into());
-        assert!(
-            matches!(wait_for_burial(&mut ward), SupervisorEvent::Hopeless { why, .. } if why.contains("wrong field"))
-        );
+        assert!(matches!(
+            wait_for_burial(&mut ward),
+            SupervisorEvent::Hopeless { why, misconfigured: true, .. } if why.contains("wrong field")
+        ));
         let mut ward = ward_running("exit 2");
         ward.has_served = true;
         assert!(matches!(wait_for_burial(&mut ward), SupervisorEvent::Died { .. }));

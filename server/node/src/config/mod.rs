@@ -3,6 +3,8 @@
 mod access;
 #[cfg(feature = "lab")]
 mod lab;
+mod machine;
+mod memory;
 mod parse;
 mod passwords;
 mod problem;
@@ -21,6 +23,7 @@ pub use access::DEFAULT_SOCKET_MODE;
 pub use access::made_certificate;
 #[cfg(feature = "lab")]
 pub use lab::LeftOut;
+pub use machine::{ExaminedFor, Findings};
 pub use parse::{check_group, may_read_locally, parse};
 pub use passwords::PasswordFile;
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crosscheck::Passwords;
 
 use super::{TableReader, quoted};
+use crate::Wrong;
 
 /// The file with the names and passwords of clients, or none: then everybody who reaches the port may use the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -39,8 +40,21 @@ impl PasswordFile {
     /// # Errors
     /// What is wrong with the file.
     pub fn open(&self) -> Result<Option<Passwords>, String> {
-        let opened = self.path.as_deref().map(Passwords::open).transpose();
-        opened.map_err(|error| format!("{}: {error}", Self::FIELD))
+        self.opened().map_err(|what| format!("{}: {what}", Self::FIELD))
+    }
+
+    /// Whether the file can be used.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn examine(&self) -> Result<(), Wrong> {
+        let remedy = "give a file that this user can read, with lines NAME:PASSWORD".to_owned();
+        let wrong = |what| Wrong { field: Self::FIELD, flag: "--password-file", what, remedy };
+        self.opened().map(drop).map_err(wrong)
+    }
+
+    fn opened(&self) -> Result<Option<Passwords>, String> {
+        self.path.as_deref().map(Passwords::open).transpose().map_err(|error| error.to_string())
     }
 }
 

@@ -99,12 +99,6 @@ impl Acting {
         let value = self.0.load(Ordering::Acquire);
         value == sealed(value as u16)
     }
-
-    /// A fault: a bit of it flips.
-    #[cfg(feature = "inject")]
-    pub fn flip(&self, bit: u32) {
-        self.0.fetch_xor(1 << (bit % 32), Ordering::AcqRel);
-    }
 }
 
 fn sealed(behavior: u16) -> u32 {

@@ -47,11 +47,19 @@ pub struct Executed<W: Workload> {
     behavior: u16,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
-    /// In verified mode: the model after each of the last batches, with its ordered time and what the group acted as,
-    /// for reads that took no batch.
-    past: Option<BTreeMap<u64, (W::Model, u64, u16)>>,
+    /// In verified mode: the model after each of the last batches, for reads that took no batch.
+    past: Option<BTreeMap<u64, PastModel<W::Model>>>,
     /// By the number of such a command: the expected answer.
     reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,
+}
+
+/// The model after a batch.
+struct PastModel<M> {
+    model: M,
+    /// Ordered time of the batch.
+    time_us: u64,
+    /// What the group acted as.
+    behavior: u16,
 }
 
 /// Batches after which a read is compared; far more than the distance between any two replicas.
@@ -152,8 +160,8 @@ impl<W: Workload> Executed<W> {
 
     /// All commands of a batch are executed.
     pub fn end_batch(&mut self, batch: u64) {
-        let Some(past) = &mut self.past else { return };
-        past.insert(batch, (self.model.clone(), self.time_us, self.behavior));
+        let Self { model, time_us, behavior, past: Some(past), .. } = self else { return };
+        past.insert(batch, PastModel { model: model.clone(), time_us: *time_us, behavior: *behavior });
         if past.len() > PAST_KEPT {
             past.pop_first();
         }
@@ -163,12 +171,14 @@ impl<W: Workload> Executed<W> {
     pub fn read(&mut self, command: usize, batch: u64) {
         let state = self.past.as_ref().and_then(|past| past.get(&batch));
         // Before the first batch there is nothing to read.
-        let (mut model, time_us, behavior) = match state {
-            Some((model, time_us, behavior)) => (model.clone(), *time_us, *behavior),
+        let PastModel { mut model, time_us, behavior } = match state {
+            Some(PastModel { model, time_us, behavior }) => {
+                PastModel { model: model.clone(), time_us: *time_us, behavior: *behavior }
+            }
             None if batch == 0 => {
                 let mut model = self.model.clone();
                 model.clear();
-                (model, 0, crosscheck::behavior::FIRST)
+                PastModel { model, time_us: 0, behavior: crosscheck::behavior::FIRST }
             }
             None => return,
         };

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn every_check_is_made_and_names_what_it_found() {
         assert!(CHECKS.iter().enumerate().all(|(at, (check, _))| *check as usize == at));
-        assert_eq!(CHECKS.len(), Check::PendingReplies as usize + 1);
+        assert_eq!(CHECKS.len(), Check::Behavior as usize + 1);
         let reasons = CHECKS.map(|(_, found)| found);
         assert!((1..reasons.len()).all(|at| !reasons[..at].contains(&reasons[at])));
     }

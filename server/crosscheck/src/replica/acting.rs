@@ -2,13 +2,16 @@
 //! that all replicas have.
 
 use order::Delivered;
+use schedule::BatchRow;
 
 use super::core::Core;
 use super::environment::Environment;
+use super::execution::Execution;
+use super::order_stage::OrderStage;
 use crate::behavior;
 use crate::hooks::{Hooks, Rule};
+use crate::job::Job;
 use crate::ordered::Control;
-use crate::replica::order_stage::OrderStage;
 use crate::service::Service;
 use crate::world::World;
 use crate::{Corrupted, ServeError, limits};
@@ -66,23 +69,34 @@ impl<S: Service, W: World> Core<S, W> {
     }
 }
 
-/// The batch of a delivered request says what the group acts as: request number `at` of it, decoded as `behavior`.
-pub(super) fn follow<W: World>(
-    behavior: u16,
-    (delivered, at): (&Delivered, usize),
-    order: &mut OrderStage,
-    env: &mut Environment<W>,
-) {
+/// The next batch has these `rows`; request number `at` of what was `delivered` may say what the group acts as from
+/// then on. Whether this build can run them; if not, this replica ends.
+pub(super) fn delivered<S: Service, W: World>(
+    rows: &[BatchRow<Job<S::Request>>],
+    change: Option<(u16, &Delivered, usize)>,
+    execution: &mut Execution<S>,
+    (order, env): (&mut OrderStage, &mut Environment<W>),
+) -> bool {
+    let acts_as = behavior::of_order(order.orderer.state().behavior);
+    // One that has dropped a behavior may have a log from the time before.
+    let can_run = env.settings.behaviors.include(acts_as)
+        || rows.iter().all(|row| row.request.request().is_none())
+        || env.can_act_as(acts_as);
+    let (Some((behavior, delivered, at)), true) = (change, can_run) else { return can_run };
+    execution.changes_behavior();
     // A replica that acts as another one is wrong in every request, so what was decoded is not believed alone.
     let again = delivered.batch.requests().nth(at).filter(|request| request.is_intact());
     if again.and_then(|request| Control::decode(&request.bytes)) != Some(Control::ActAs { behavior }) {
-        return env.replace(Corrupted::Behavior);
+        env.replace(Corrupted::Behavior);
+        return false;
     }
-    if env.can_act_as(behavior) {
-        order.orderer.act_as(behavior);
-        env.peers.act_as(behavior);
-        env.world.say(format_args!("the group acts as behavior {behavior} of its service from here on"));
+    if !env.can_act_as(behavior) {
+        return false;
     }
+    order.orderer.act_as(behavior);
+    env.peers.act_as(behavior);
+    env.world.say(format_args!("the group acts as behavior {behavior} of its service from here on"));
+    true
 }
 
 impl<W: World> Environment<W> {

@@ -244,9 +244,9 @@ impl<S: Service> Execution<S> {
         self.acting_since = 0;
     }
 
-    /// The next batch changes what this replica acts as.
-    pub(super) fn changes_behavior(&mut self, batch: u64) {
-        self.acting_since = batch;
+    /// The batch that was delivered last changes what this replica acts as.
+    pub(super) fn changes_behavior(&mut self) {
+        self.acting_since = self.next_batch - 1;
     }
 
     /// Whether this replica acts as this one, or has not executed what says so.

@@ -49,7 +49,8 @@ impl<S: Service, W: World> Replica<S, W> {
         from_others: bool,
     ) {
         let (first_batch, behavior) = (head.batch + 1, behavior::of_order(head.order.behavior));
-        if !self.core.env.can_act_as(behavior) {
+        // A new group changes to a behavior that all know before it serves.
+        if head.batch > 0 && !self.core.env.can_act_as(behavior) {
             return;
         }
         self.core.env.peers.act_as(behavior);
@@ -78,7 +79,10 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// Begins to serve clients as soon as there is a leader to order their requests.
     pub(super) fn serve_when_led(&mut self) {
-        let is_new = self.core.executor.running.is_some() && !self.core.clients.are_served();
+        let acts_as = behavior::of_order(self.core.order.orderer.state().behavior);
+        let is_new = self.core.executor.running.is_some()
+            && self.core.env.settings.behaviors.include(acts_as)
+            && !self.core.clients.are_served();
         if is_new && self.core.order.orderer.engine_status().leader.is_some() {
             match self.core.clients.serve(&self.core.env.world) {
                 Ok(true) => self.phase = ReplicaPhase::Serving,

@@ -68,9 +68,9 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
-        if let Some((behavior, number)) = acts_as {
-            execution.changes_behavior(batch);
-            acting::follow(behavior, (delivered, number), &mut self.order, &mut self.env);
+        let change = acts_as.map(|(behavior, number)| (behavior, delivered, number));
+        if !acting::delivered(&rows.rows, change, execution, (&mut self.order, &mut self.env)) {
+            return;
         }
         if let Some((session, limit)) = checkpoint {
             // The checkpoint is the state after the whole batch: it runs alone, after the batch.

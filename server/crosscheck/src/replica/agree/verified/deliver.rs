@@ -82,9 +82,10 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         for (number, part) in parts.iter().enumerate() {
             mixed.add((number, part), execution, &mut self.core.env);
         }
-        if let Some((behavior, part, at)) = mixed.acts_as {
-            execution.changes_behavior(number);
-            acting::follow(behavior, (&parts[part], at), &mut self.core.order, &mut self.core.env);
+        let change = mixed.acts_as.map(|(behavior, part, at)| (behavior, &parts[part], at));
+        if !acting::delivered(&mixed.rows.rows, change, execution, (&mut self.core.order, &mut self.core.env))
+        {
+            return;
         }
         let order = self.core.order.orderer.state().clone();
         if !running.awaits(len) {

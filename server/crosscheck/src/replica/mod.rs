@@ -2,6 +2,7 @@
 //! request along the path `Decode → Order → Schedule → Execute → Agree → Externalize` ([`Replica::round`]).
 
 mod agree;
+mod backups;
 mod calls;
 mod clocks;
 mod copies;

@@ -132,7 +132,7 @@ impl BugConfiguration {
             // A replica that prints a backtrace stands still meanwhile, and is left behind.
             let quiet = ("RUST_BACKTRACE".to_owned(), "0".to_owned());
             let environment = vec![(LOSSES.to_owned(), path), quiet];
-            plan.set_dress(replica.number, Dress { environment, shell: None });
+            plan.set_dress(replica.number, Dress { environment, ..Dress::default() });
         }
         let keeper = Keeper::start(&plan, node::up::STOP_PATIENCE)?;
         keeper.until_ready(START, ending)?;

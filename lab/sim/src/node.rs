@@ -170,6 +170,7 @@ impl<W: Workload> Role<W> {
                 key: [KEYS[usize::from(self.is_open)]; 32],
             }),
             begins: self.verified && self.begins,
+            restore: None,
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             watchdog: Duration::from_secs(5),
             witness: false,

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod backup;
 mod broken;
 mod builds;
 mod checker;

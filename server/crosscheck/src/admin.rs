@@ -6,11 +6,13 @@
 pub mod client;
 mod corruption;
 mod endpoint;
+mod hex;
 pub mod line;
 mod stream;
 
 pub use corruption::Corruption;
 pub use endpoint::{Endpoint, Token};
+pub use hex::HexBytes;
 pub use stream::AdminStream;
 
 use std::collections::BTreeMap;
@@ -51,8 +53,54 @@ pub enum AdminCommand {
         /// The replica, from 1.
         replica: u8,
     },
+    /// Asks what a backup would be of; answered by a [`BackupOf`].
+    Backup {
+        /// Has a copy of the state ordered, too: [`AdminCommand::Transfer`] fetches it.
+        #[serde(default)]
+        orders: bool,
+    },
+    /// A message of the protocol by which replicas fetch states from each other, from a receiver that is none;
+    /// answered by a [`Transferred`].
+    Transfer {
+        /// Distinguishes receivers that are no replicas.
+        receiver: u8,
+        /// The message.
+        message: HexBytes,
+    },
     /// Stops the replica cleanly.
     Shutdown,
+}
+
+/// Answer to [`AdminCommand::Backup`]: what a backup at this replica would be of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupOf {
+    /// This replica, from 1.
+    pub replica: u8,
+    /// Last entry of its log.
+    pub logged: u64,
+    /// What is equal at all replicas of its group.
+    pub group: BackupGroup,
+}
+
+/// The group that a backup is of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BackupGroup {
+    /// Its name.
+    pub cluster: String,
+    /// Its replicas, and a witness.
+    pub replicas: u8,
+    /// Release of the framework.
+    pub release: String,
+    /// What has to be equal at all replicas, by the names of the configuration: among others the mode, the service, its
+    /// critical types and the build.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Answer to [`AdminCommand::Transfer`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transferred {
+    /// The message that answers.
+    pub message: HexBytes,
 }
 
 /// A fault to inject into one replica.

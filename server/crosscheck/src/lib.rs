@@ -8,6 +8,7 @@ pub mod admin;
 mod admin_server;
 mod archive;
 mod ascending;
+pub mod backup;
 pub mod behavior;
 mod boundary;
 mod checkpoint;
@@ -100,6 +101,7 @@ pub const WITH_INJECTOR: &str =
     "build with `--features inject` (`cargo run --release --features inject -- up`)";
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -145,6 +147,10 @@ pub fn serve<S: Service, P: Protocol>(
         let why = "the letter T (a node compares with itself) needs the letter G, and no R: use mode 00GT";
         return Err(ServeError::Operator(why.into()));
     }
+    if settings.restore.is_some() && (!settings.mode.replicated || settings.mode.verified) {
+        let why = format!("a group of mode {} cannot begin with a backup yet: use mode RDGX", settings.mode);
+        return Err(ServeError::Operator(why));
+    }
     if !settings.mode.replicated {
         let engine = Engine::Single(order::SingleEngine::new(me, 1, 0));
         let orderer = Orderer::new(config, engine, order::State::default());
@@ -167,25 +173,49 @@ pub fn serve<S: Service, P: Protocol>(
     }
     match settings.durability.clone() {
         Durability::Memory => {
-            let engine = Engine::raft(&settings, order::MemoryLog, Vec::new(), 0)?;
+            let (base, begins_with) = backup::load(&mut service, &settings)?;
+            let engine = Engine::raft(&settings, order::MemoryLog, Vec::new(), (0, begins_with))?;
             let orderer = Orderer::new(config, engine, order::State::default());
-            run(settings, service, None, orderer, make_protocol, started)
+            run(settings, service, base, orderer, make_protocol, started)
         }
         Durability::Disk(directory) => {
-            let (log, records) = order::FileLog::open(&directory, me, order::FileOptions::default())?;
-            snapshot::restrict(&order::System, &directory)?;
-            let unloadable = |why| snapshot::SnapshotError::unloadable(&directory, why);
-            let base = match snapshot::for_log(&order::System, &directory, records.is_empty())? {
-                Some(saved) => Some(state::load_saved(&mut service, saved).map_err(unloadable)?),
-                None => None,
-            };
-            let order_state =
-                base.as_ref().map_or_else(order::State::default, |((head, _), _)| head.order.clone());
-            let engine = Engine::raft(&settings, log, records, order_state.index)?;
-            let orderer = Orderer::new(config, engine, order_state);
+            let (base, orderer) = open_disk(&directory, config, &mut service, &settings)?;
             run(settings, service, base, orderer, make_protocol, started)
         }
     }
+}
+
+/// The last state on disk in the service, if there is one, and the log behind it. Without a log, a group that is
+/// founded begins with the backup that the settings name.
+fn open_disk<S: Service>(
+    directory: &Path,
+    config: order::Config,
+    service: &mut S,
+    settings: &Settings,
+) -> Result<(Option<state::SavedBase<S>>, Orderer<Engine>), ServeError> {
+    let (log, records) = order::FileLog::open(directory, settings.me, order::FileOptions::default())?;
+    snapshot::restrict(&order::System, directory)?;
+    if let Some(backup) = &settings.restore {
+        if records.is_empty() {
+            let (base, begins_with) = backup::load(service, settings)?;
+            let engine = Engine::raft(settings, log, records, (0, begins_with))?;
+            return Ok((base, Orderer::new(config, engine, order::State::default())));
+        }
+        message(format_args!(
+            "this replica has data of a group and goes on with it: the backup {} is not used. To begin with the \
+                backup, start with empty data directories",
+            backup.display()
+        ));
+    }
+    let unloadable = |why| snapshot::SnapshotError::unloadable(directory, why);
+    let base = match snapshot::for_log(&order::System, directory, records.is_empty())? {
+        Some(saved) => Some(state::load_saved(service, saved).map_err(unloadable)?),
+        None => None,
+    };
+    let order_state = base.as_ref().map_or_else(order::State::default, |((head, _), _)| head.order.clone());
+    let begins_with = order::BeginningState::default();
+    let engine = Engine::raft(settings, log, records, (order_state.index, begins_with))?;
+    Ok((base, Orderer::new(config, engine, order_state)))
 }
 
 fn run<S: Service, P: Protocol>(

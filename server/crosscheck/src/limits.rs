@@ -325,6 +325,8 @@ pub const TRANSFER_PIECE: usize = 256 << 10;
 /// A checkpoint is kept for peers until none has asked for it for so long. A replica without state requests a later one
 /// if the others have not offered the same for so long.
 pub const OFFER_KEPT: Duration = Duration::from_secs(10);
+/// Receivers of a state that are no replicas have this number or a greater one.
+pub const OTHER_RECEIVERS: u8 = 128;
 /// Longest message on a transfer connection.
 pub const TRANSFER_MESSAGE: usize = 16 << 20;
 /// A transfer that receives nothing for so long sends its request to another donor.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::backup::contents::BackupError;
 use crate::replace::ReplaceReason;
 use crate::snapshot;
 
@@ -64,6 +65,9 @@ pub enum ServeError {
     /// The state on disk cannot be used.
     #[error(transparent)]
     Snapshot(#[from] snapshot::SnapshotError),
+    /// The backup that the group is to begin with cannot be used.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The state that f+1 peers agree on cannot be loaded: they run another version.
     #[error(
         "the group's state cannot be loaded: {0}; do all replicas run the same version and configuration?"
@@ -81,7 +85,7 @@ impl ServeError {
             }
             ServeError::Log(error) => error.is_operators(),
             ServeError::Snapshot(error) => error.is_operators(),
-            ServeError::Operator(_) | ServeError::NoKey => true,
+            ServeError::Operator(_) | ServeError::NoKey | ServeError::Backup(_) => true,
             // An address that this machine does not have, or a place that this user may not use.
             ServeError::Io(error) => matches!(
                 error.kind(),

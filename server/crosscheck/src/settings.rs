@@ -191,6 +191,9 @@ pub struct Settings {
     /// Otherwise this waits for an operator's decision ([`crate::admin::AdminCommand::BeginGroup`]): replicas that lost
     /// everything look like new ones.
     pub begins: bool,
+    /// A backup that the group begins with, if this replica takes part in its founding; none for an empty group. All
+    /// replicas need the same one. A replica that has data, or joins a group, does not use it.
+    pub restore: Option<PathBuf>,
     /// A follower that receives nothing from the leader for a random time in this range calls an election.
     pub election: (Duration, Duration),
     /// A turn that takes longer than this means a hung handler: the replica replaces itself.

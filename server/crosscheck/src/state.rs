@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::packed_state::{PackReader, PackWriter, PackedState};
 use crate::service::Service;
 use crate::snapshot::{Saved, SavedSize};
-pub(crate) use parts::{LoadedState, LoadingState, begin_parts, put_end, put_parts};
+pub(crate) use parts::{LoadedState, LoadingState, PartsScan, begin_parts, put_end, put_parts};
 
 /// The position of a loaded state: its head, and the schedule's state after it.
 pub type Base<S> = (CheckpointHead, DispatcherState<Job<<S as Service>::Request>>);

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::outcome::{self, CommandOutcome};
 use crate::program::{self, program, text};
 use crate::{Application, ServiceOptions};
-use crate::{digest, evidence, group, inject, key, modes, serve, status, top, up};
+use crate::{backup, digest, evidence, group, inject, key, modes, serve, status, top, up};
 
 /// Everything on the command line.
 #[derive(Debug, Parser)]
@@ -58,6 +58,9 @@ pub enum RunCommand<O: ServiceOptions> {
     /// Compare the state of all replicas, bit for bit
     #[command(long_about = text(digest::ABOUT))]
     Digest(digest::Args),
+    /// Take a backup of a running group, or check one
+    #[command(long_about = text(backup::ABOUT))]
+    Backup(backup::Args),
     /// List the disagreements that the replicas detected, and how they ended
     #[command(long_about = text(evidence::ABOUT))]
     Evidence(evidence::Args),
@@ -97,9 +100,9 @@ pub const AFTER_HELP: &str =
 pub const AFTER_LONG_HELP: &str = "\
 Finding a cluster:
   `up` records its cluster under its first client port in ${XDG_RUNTIME_DIR:-/tmp}/{program}-UID/PORT.json; status,
-  top, digest, evidence and inject find it there by --port. Without --port they take the only cluster that runs. A
-  replica started with `serve` is found by --admin PATH, its admin socket, given once per replica. Only the user that
-  the replicas run as, and root, can ask them.
+  top, digest, backup, evidence and inject find it there by --port. Without --port they take the only cluster that
+  runs. A replica started with `serve` is found by --admin PATH, its admin socket, given once per replica. Only the user
+  that the replicas run as, and root, can ask them.
 
 Exit codes:
   0  done, and what was asked for holds
@@ -140,6 +143,7 @@ impl<O: ServiceOptions> RunCommand<O> {
             RunCommand::Status(args) => status::run(&args),
             RunCommand::Top(args) => top::run(&args),
             RunCommand::Digest(args) => digest::run(&args),
+            RunCommand::Backup(args) => backup::run(&args),
             RunCommand::Evidence(args) => evidence::run(&args),
         }
     }

@@ -108,7 +108,7 @@ pub fn reported(record: &EvidenceRecord) -> ViewLine {
 
 /// Date and time in UTC as RFC 3339 has it: records of several machines are compared by it. A time that no
 /// calendar has is shown as it is.
-fn date_and_time(time_us: u64) -> String {
+pub(crate) fn date_and_time(time_us: u64) -> String {
     let time = i64::try_from(time_us).ok().and_then(|time_us| Timestamp::from_microsecond(time_us).ok());
     time.map_or_else(|| format!("{time_us} us"), |time| format!("{time:.3}"))
 }

@@ -1,11 +1,12 @@
 //! Runs any service as a group of replicas: its program has the commands `up`, `serve`, `status`, `top`, `digest`,
-//! `evidence`, `inject`, `key`, `group` and `modes`, and a configuration file.
+//! `backup`, `evidence`, `inject`, `key`, `group` and `modes`, and a configuration file.
 //!
 //! An author implements [`Application`] in addition to [`crosscheck::Service`] and [`crosscheck::Protocol`], and writes
 //! `fn main() -> std::process::ExitCode { node::main::<Bank>() }`. A program with commands of its own lists those of
 //! this crate among them, as `cli` does, and uses [`cluster`] to run groups.
 
 mod application;
+pub mod backup;
 pub mod cluster;
 mod commands;
 pub mod config;

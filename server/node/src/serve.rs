@@ -39,6 +39,8 @@ pub const ABOUT: &str = "Runs one replica of a cluster in this process, until SI
   {program} status --admin /run/{program}/admin.sock   its state
   {program} group begin --admin /run/{program}/admin.sock
                                                          once, at replica 1: the group begins
+  {program} serve --config {program}.toml --restore FILE
+                                                         the same with a backup, at every replica
 
 A plain release build carries no fault injector; one with --features inject corrupts itself at an operator's command"))]
 pub struct Args {
@@ -56,6 +58,11 @@ pub struct Args {
     /// group would replace them without a warning
     #[arg(long)]
     pub begin_group: bool,
+    /// Begin the group with the state of this backup, not empty: every replica of the group needs the same file, and
+    /// replica 1 the word of an operator (`group begin`). A replica with data on its disk, or that joins a group that
+    /// runs, does not use it. Take the option away once the group has begun
+    #[arg(long, value_name = "FILE")]
+    pub restore: Option<PathBuf>,
     /// Stop when standard input closes: ensures for `up` that no replica outlives it
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
@@ -95,6 +102,9 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
         message(format_args!("{lowered}"));
     }
     if args.check {
+        if let Some(path) = &args.restore {
+            crosscheck::backup::verify(path).map_err(|why| misuse(why.to_string()))?;
+        }
         say(&format!(
             "{}: replica {} of {}, mode {}",
             path.display(),
@@ -105,7 +115,27 @@ pub fn run<A: Application>(args: &Args) -> CommandOutcome {
         return Ok(CommandVerdict::Holds);
     }
     warn_of_names(path, &config);
-    run_replica::<A>(&config, args.begin_group, signals)
+    run_replica::<A>(&config, (args.begin_group, restored(args)?), signals)
+}
+
+/// The backup that the group begins with. A supervisor of a local cluster passes it to every process: one that is
+/// started after the group has begun does not need the file, which may be gone.
+fn restored(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = &args.restore else { return Ok(None) };
+    match path.metadata() {
+        Ok(_) => Ok(Some(path.clone())),
+        Err(error) if args.until_stdin_closes => {
+            let path = path.display();
+            message(format_args!(
+                "the backup {path} cannot be read ({error}): this replica can only join its group"
+            ));
+            Ok(None)
+        }
+        Err(error) => Err(misuse(format!(
+            "--restore {}: {error}. If the group has begun, leave the option out",
+            path.display()
+        ))),
+    }
 }
 
 /// Warns of names of other replicas that do not resolve. Nobody waits for that: a name server may take seconds, and
@@ -207,12 +237,12 @@ fn failure(error: crosscheck::ServeError) -> anyhow::Error {
 /// # Errors
 /// A problem that the operator has to correct, or the reason why the replica could not continue.
 pub fn replica<A: Application>(config: &NodeConfig<A::Options>, begins: bool) -> CommandOutcome {
-    run_replica::<A>(config, begins, Signals::catch()?)
+    run_replica::<A>(config, (begins, None), Signals::catch()?)
 }
 
 fn run_replica<A: Application>(
     config: &NodeConfig<A::Options>,
-    begins: bool,
+    (begins, restore): (bool, Option<PathBuf>),
     signals: Signals,
 ) -> CommandOutcome {
     #[cfg(feature = "lab")]
@@ -226,7 +256,8 @@ fn run_replica<A: Application>(
             stopper.stop();
         });
     };
-    match crosscheck::serve(Settings { begins, ..config.settings() }, service, make_protocol, started) {
+    let settings = Settings { begins, restore, ..config.settings() };
+    match crosscheck::serve(settings, service, make_protocol, started) {
         Ok(crosscheck::Stop::Asked) => Ok(CommandVerdict::Holds),
         Ok(crosscheck::Stop::Replace(why)) => {
             let next = if config.replicas.len() > 1 {

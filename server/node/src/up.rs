@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use crosscheck::{Mode, OnDetection, Reads};
 use serde_json::json;
 
@@ -47,6 +48,7 @@ const MODE_HELP: &str = "Protections that are on; see `{program} modes`";
   {program} up --mode 0000                              one unprotected server, to compare speed with
   {program} up --mode R0GV --replicas 2 --witness       two replicas that execute first, and a third verifier
   {program} up --durability disk --data /var/lib/cc     acknowledged writes survive the death of all replicas
+  {program} up --restore FILE                           begins with the state of a backup
   {program} up --tls-cert cert.pem --tls-key key.pem    clients speak TLS
   {program} up --json | jq .event                       one JSON value per line: replica, started, ready, status,
                                                          said, died, drained, stopped
@@ -91,6 +93,9 @@ pub struct Args<O: ServiceOptions> {
     /// Directory for the logs of --durability disk; made if missing
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Begin with the state of this backup: with logs on disk if the data directory is empty, else it is not used
+    #[arg(long, value_name = "FILE")]
+    pub restore: Option<PathBuf>,
     /// With mode 00GT: what happens when a fault is detected that is not masked
     #[arg(long, value_enum, value_name = "ACTION")]
     pub on_detection: Option<Detected>,
@@ -204,7 +209,12 @@ pub fn run<O: ServiceOptions>(args: &Args<O>) -> CommandOutcome {
         reads: args.reads.into(),
     };
     let ending = Ending::catch()?;
-    let plan = ClusterPlan::new(&wish)?;
+    let mut plan = ClusterPlan::new(&wish)?;
+    if let Some(backup) = &args.restore {
+        let backup = std::path::absolute(backup).with_context(|| backup.display().to_string())?;
+        crosscheck::backup::verify(&backup).map_err(|why| misuse(why.to_string()))?;
+        plan.restore_from(&backup);
+    }
     let restart_after = args.restart_after.map(Duration::from_millis);
     let options = KeeperOptions { restart_after, ..KeeperOptions::new(STOP_PATIENCE) };
     let keeper = Keeper::start_with(&plan, options)?;

@@ -30,6 +30,7 @@ fn settings(me: u8, peers: Vec<Address>, clients: SocketAddr, admin: Endpoint) -
         service: Vec::new(),
         group_key: None,
         begins: false,
+        restore: None,
         election: (Duration::from_millis(300), Duration::from_millis(600)),
         watchdog: Duration::from_secs(10),
         faults_per_10s: 0,

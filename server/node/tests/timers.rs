@@ -105,6 +105,7 @@ fn rings_while_idle(mode: &str, workers: usize) {
         mode: mode.parse().expect("a mode"),
         workers,
         begins: true,
+        restore: None,
         ..super::settings(0, peers, clients, Endpoint::Unix(directory.path().join("admin.sock")))
     };
     let rang_us = Arc::new(AtomicU64::new(0));

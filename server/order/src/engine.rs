@@ -36,6 +36,8 @@ impl MemberSet {
 pub struct Outside {
     /// Slots whose replicas are here without a log.
     pub fresh: u16,
+    /// Slots whose replicas are here without a log, and would begin a group with another state.
+    pub differ: u16,
     /// Slots whose replicas belong to a group.
     pub members: u16,
     /// Slots whose replicas belong to another group than this replica: an operator has let one of the two continue

@@ -104,6 +104,7 @@ pub struct OrderCounters {
 /// and `tick`; then call [`Orderer::pump`]; perform every [`Orderer::poll_output`]; write the sockets; if
 /// [`Orderer::needs_persist`], call [`Orderer::persist`] and perform the outputs again; take [`Orderer::poll_delivery`]
 /// as far as the executors have space.
+// large: the only entrance to the log, with a method for each event of the thread that drives it
 pub struct Orderer<E> {
     config: Config,
     engine: E,
@@ -280,6 +281,12 @@ impl<E: OrderEngine> Orderer<E> {
     /// one.
     pub fn state_freed(&mut self, cut: u64) {
         self.engine.state_freed(cut);
+    }
+
+    /// This replica takes part in the founding of a group that begins with a state from elsewhere: the next delivery is
+    /// the one after it. Before the first delivery.
+    pub fn begin_after(&mut self, state: State) {
+        self.state = state;
     }
 
     /// The answer to [`Output::NeedState`]: service state and `state` (as exported at `cut`) are available. Call it

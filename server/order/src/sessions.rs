@@ -41,6 +41,11 @@ pub enum Rule {
 }
 
 impl State {
+    /// The greatest incarnation, as a member, of a replica that has had a batch delivered; 0 before the first one.
+    pub fn last_incarnation(&self) -> u32 {
+        self.sessions.values().map(|session| (session.incarnation >> 32) as u32).max().unwrap_or(0)
+    }
+
     /// The number that a batch of this incarnation of the origin needs to be delivered next; `None` when the
     /// incarnation is over.
     pub fn next_number(&self, origin: u8, incarnation: u64) -> Option<u64> {

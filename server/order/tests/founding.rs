@@ -330,3 +330,46 @@ fn a_replica_that_was_let_in_without_a_state_finds_the_group_that_went_on() {
         cluster.run_until_idle();
     }
 }
+
+/// All is lost but a copy of the state: a group that begins with it numbers its entries, incarnations and times behind
+/// it, and its replicas may lose their memory one after the other.
+#[test]
+fn a_group_that_begins_with_a_state_goes_on_behind_it() {
+    for (seed, replicas, rejoined) in [(11, 3, false), (12, 3, true), (13, 5, true), (14, 1, false)] {
+        let mut cluster = established(replicas, seed);
+        if rejoined {
+            // Its incarnation is a later one than those of the founders.
+            lose(&mut cluster, &[1]);
+            cluster.run_until(5_000, "it is in again", |cluster| cluster.replica(1).joined);
+            load(&mut cluster, 300);
+        }
+        cluster.run_until_idle();
+        let of = cluster.replica(0);
+        let (state, service) = (of.orderer.state().clone(), of.service.clone());
+        assert_eq!(state.last_incarnation(), 1 + u32::from(rejoined));
+        cluster.begins_with = Some((state.clone(), service));
+        let all: Vec<u8> = (0..replicas).collect();
+        if replicas > 1 {
+            lose(&mut cluster, &all);
+            assert_none_begins(&mut cluster);
+            assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
+        } else {
+            cluster.founds = true;
+            lose(&mut cluster, &all);
+        }
+        cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
+        cluster.begins_with = None;
+        assert!(cluster.replica(0).orderer.engine_status().first_index > state.index);
+        load(&mut cluster, 300);
+        cluster.run_until_idle();
+        let after = cluster.replica(0).orderer.state().clone();
+        assert!(after.index > state.index && after.time_us > state.time_us, "{after:?} after {state:?}");
+        assert!(after.last_incarnation() > state.last_incarnation());
+        if replicas > 1 {
+            lose(&mut cluster, &[2]);
+            cluster.run_until(5_000, "it is in again", |cluster| cluster.replica(2).joined);
+            load(&mut cluster, 300);
+            cluster.run_until_idle();
+        }
+    }
+}

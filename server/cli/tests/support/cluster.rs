@@ -7,6 +7,7 @@ use node::digest::{self, DigestAnswer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub struct Wish {
     pub faults_per_10s: u32,
     /// Milliseconds until a replica that ended is started again; none = as `up` does by itself.
     pub restart_after: Option<u32>,
+    /// The backup that it begins with.
+    pub restore: Option<PathBuf>,
 }
 
 impl Default for Wish {
@@ -75,6 +78,7 @@ impl Default for Wish {
             reads: "batch",
             faults_per_10s: 0,
             restart_after: None,
+            restore: None,
         }
     }
 }
@@ -100,6 +104,9 @@ impl Cluster {
         if let Some(pause) = wish.restart_after {
             command.args(["--restart-after", &pause.to_string()]);
         }
+        if let Some(backup) = &wish.restore {
+            command.arg("--restore").arg(backup);
+        }
         if wish.witness {
             command.arg("--witness");
         }
@@ -117,8 +124,13 @@ impl Cluster {
         &self.clients
     }
 
+    /// The admin socket of a replica, as an option of a command.
+    pub fn admin_of(&self, replica: usize) -> String {
+        self.up.replicas[replica].admin.to_string()
+    }
+
     /// The directory of a replica's log.
-    pub fn data_of(&self, replica: usize) -> std::path::PathBuf {
+    pub fn data_of(&self, replica: usize) -> PathBuf {
         self.data.path().join("log").join(format!("replica-{}", replica + 1))
     }
 

@@ -27,14 +27,6 @@ impl Identity {
         if key.is_none() && !is_alone {
             return Err(ServeError::NoKey);
         }
-        let durability = match settings.durability {
-            Durability::Memory => "memory",
-            Durability::Disk(_) => "disk",
-        };
-        let own = [("mode", settings.mode.to_string()), ("durability", durability.to_owned())];
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-        // Last: any other difference says more.
-        let build = (BUILD.to_owned(), program::build().to_owned());
         let hello = Hello {
             protocol: PROTOCOL,
             purpose: Purpose::Link,
@@ -44,8 +36,21 @@ impl Identity {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             behaviors: settings.behaviors,
             acts_as: 0,
-            settings: own.chain(settings.service.iter().cloned()).chain([build]).collect(),
+            settings: in_common(settings),
         };
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
     }
+}
+
+/// What has to be equal at all replicas of a group: name and value, in the order of the configuration.
+pub(crate) fn in_common(settings: &Settings) -> Vec<(String, String)> {
+    let durability = match settings.durability {
+        Durability::Memory => "memory",
+        Durability::Disk(_) => "disk",
+    };
+    let own = [("mode", settings.mode.to_string()), ("durability", durability.to_owned())];
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+    // Last: any other difference says more.
+    let build = (BUILD.to_owned(), program::build().to_owned());
+    own.chain(settings.service.iter().cloned()).chain([build]).collect()
 }

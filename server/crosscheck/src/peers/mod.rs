@@ -33,6 +33,7 @@ use dial::Dialled;
 use ends::PeerEnd;
 use handshakes::PendingHandshakes;
 pub use identity::Identity;
+pub(crate) use identity::in_common;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use order::{
-    Blame, Decision, DecisionError, Encoded, EngineOut, EngineStatus, FrameKind, Leadership, LogError,
-    LogStore, NotNow, OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record, SingleEngine,
-    Tolerance,
+    BeginningState, Blame, Decision, DecisionError, Encoded, EngineOut, EngineStatus, FrameKind, Leadership,
+    LogError, LogStore, NotNow, OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record,
+    SingleEngine, Tolerance,
 };
 
 use crate::{Settings, limits};
@@ -96,7 +96,8 @@ by_variant! {
 }
 
 impl Engine {
-    /// The consensus engine over its log. The pipeline's state includes the entries up to `applied`.
+    /// The consensus engine over its log. The pipeline's state includes the entries up to `applied`; a group that is
+    /// founded begins with this state.
     ///
     /// # Errors
     /// When the log cannot be used.
@@ -104,12 +105,13 @@ impl Engine {
         settings: &Settings,
         log: impl LogStore + 'static,
         records: Vec<Record>,
-        applied: u64,
+        (applied, begins_with): (u64, BeginningState),
     ) -> Result<Self, LogError> {
         let replicas = settings.peers.len() as u8;
         let ticks = |time: Duration| (time.as_micros() / limits::TICK.as_micros()).max(2) as usize;
         let mut config = RaftConfig::new(settings.me, replicas, seed(), seed().rotate_left(7));
         config.found = settings.begins || replicas == 1;
+        config.begins_with = begins_with;
         config.scale.kept_bytes = settings.buffer_limit as u64 / 4;
         config.election_ticks =
             (ticks(settings.election.0), ticks(settings.election.1).max(ticks(settings.election.0) + 1));

@@ -24,11 +24,16 @@ impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn on_established(&mut self, joined: bool) {
         if joined {
             self.phase = ReplicaPhase::Joining;
+            // Of a backup, for a founding in which this replica has no part.
+            self.core.executor.base = None;
             self.core.transfer.prepare(0, &mut self.core.env);
         } else if self.core.executor.running.is_none() {
             match self.core.executor.base.take() {
                 Some(((head, dispatcher), size)) => {
-                    self.core.transfer.disk.set_kept(head.index, size);
+                    if self.core.env.settings.durability.is_disk() {
+                        self.core.transfer.disk.set_kept(head.index, size);
+                    }
+                    self.core.order.orderer.begin_after(head.order.clone());
                     self.start_execution(dispatcher, &head, false);
                 }
                 None => {

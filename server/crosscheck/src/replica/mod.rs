@@ -3,6 +3,7 @@
 
 mod acting;
 mod agree;
+mod backups;
 mod calls;
 mod clocks;
 mod copies;

@@ -62,6 +62,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 self.agreement.decide(call, &mut self.core);
                 self.perform_outputs();
             }
+            AdminCommand::Backup { .. } | AdminCommand::Transfer { .. } => self.core.on_backup(call),
             AdminCommand::Shutdown => {
                 call.reply(&());
                 self.begin_stop(Stop::Asked);

@@ -356,6 +356,33 @@ impl StateTransfer {
         }
     }
 
+    /// A receiver that is no replica has sent a message. What to answer; none if there is no answer to it.
+    pub(super) fn on_other_receiver<W: World>(
+        &mut self,
+        receiver: u8,
+        message: &Message,
+        env: &mut Environment<W>,
+    ) -> Option<Message> {
+        let now_us = env.world.now_us();
+        self.answer(receiver | limits::OTHER_RECEIVERS, message, (false, now_us), env)
+    }
+
+    fn answer<W: World>(
+        &mut self,
+        from: u8,
+        message: &Message,
+        (alone, now_us): (bool, u64),
+        env: &mut Environment<W>,
+    ) -> Option<Message> {
+        Some(match self.donor.on_message(from, message, alone, now_us)? {
+            Message::Piece { copy, piece, mut bytes } => {
+                env.hooks.at(FaultPoint::Piece(&mut bytes));
+                Message::Piece { copy, piece, bytes }
+            }
+            answer => answer,
+        })
+    }
+
     /// Handles a peer's message about a state.
     pub(super) fn on_message<W: World>(
         &mut self,
@@ -367,14 +394,7 @@ impl StateTransfer {
         let engine_status = order.orderer.engine_status();
         let alone = engine_status.is_leader && engine_status.stuck;
         let now_us = env.world.now_us();
-        if let Some(answer) = self.donor.on_message(from, &message, alone, now_us) {
-            let answer = match answer {
-                Message::Piece { copy, piece, mut bytes } => {
-                    env.hooks.at(FaultPoint::Piece(&mut bytes));
-                    Message::Piece { copy, piece, bytes }
-                }
-                answer => answer,
-            };
+        if let Some(answer) = self.answer(from, &message, (alone, now_us), env) {
             return env.peers.send(from, FrameKind::Transfer, &[&answer.encode()]);
         }
         let Some(receiver) = &mut self.receiver else {

@@ -76,6 +76,8 @@ struct View<'a> {
     state: Option<(u64, u16)>,
     /// The first one is recommended, whatever others have: a promise that is broken on purpose.
     advises_first: bool,
+    /// It has loaded a backup, with which its group would begin.
+    has_backup: bool,
 }
 
 impl View<'_> {
@@ -157,13 +159,24 @@ impl View<'_> {
                 names(missing)
             )));
         }
+        if outside.differ != 0 {
+            return Some(Wait::only(format!(
+                "for replicas that begin with the same state: {} would begin with another backup, or with none. Start \
+                    all replicas with the same file for --restore, or all without",
+                names(outside.differ)
+            )));
+        }
         let everybody = outside.fresh | 1 << self.me == self.all();
-        (everybody && !outside.is_ordered).then(|| {
-            Wait::or(
-                "for an operator's word: all replicas are here, and no replica has data of a group".to_owned(),
+        let what = "for an operator's word: all replicas are here, and no replica has data of a group";
+        (everybody && !outside.is_ordered).then(|| match self.has_backup {
+            true => Wait::only(format!(
+                "{what}. All have loaded the same backup, and `crosscheck group begin` begins the group with it"
+            )),
+            false => Wait::or(
+                what.to_owned(),
                 "if there never was any, or it is lost for ever, `crosscheck group begin` begins an empty one"
                     .to_owned(),
-            )
+            ),
         })
     }
 
@@ -289,6 +302,7 @@ fn of_order<W: World>(
         log_ends: &group.log_ends(),
         state: transfer.awaited(),
         advises_first: !env.hooks.keeps(Rule::AdvisesMost),
+        has_backup: env.settings.restore.is_some(),
     };
     view.waits_for()
 }
@@ -329,10 +343,13 @@ pub(super) fn decide<W: World>(
     let me = env.settings.me;
     let replicas = env.settings.peers.len() as u8;
     let reported = match call.command {
-        AdminCommand::BeginGroup => order
-            .orderer
-            .decide(Decision::Found)
-            .map(|()| "the group begins as soon as all replicas are there".to_owned()),
+        AdminCommand::BeginGroup => order.orderer.decide(Decision::Found).map(|()| match &env.settings.restore {
+            Some(path) => format!(
+                "the group begins with the backup {} as soon as all replicas are there, and have loaded the same one",
+                path.display()
+            ),
+            None => "the group begins as soon as all replicas are there".to_owned(),
+        }),
         AdminCommand::KeepState { replica } | AdminCommand::TakeState { replica }
             if replica == 0 || replica > replicas =>
         {
@@ -416,6 +433,7 @@ mod tests {
             log_ends,
             state: None,
             advises_first: false,
+            has_backup: false,
         };
         view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
     }
@@ -430,13 +448,14 @@ mod tests {
             log_ends: &NO_LOGS,
             state,
             advises_first: false,
+            has_backup: false,
         };
         view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
     }
 
     fn outside(fresh: u16, members: u16, reported: bool) -> EngineStatus {
         EngineStatus {
-            outside: Outside { fresh, members, elsewhere: 0, is_ordered: reported },
+            outside: Outside { fresh, members, is_ordered: reported, ..Outside::default() },
             ..EngineStatus::default()
         }
     }
@@ -506,6 +525,7 @@ mod tests {
                 log_ends: &log_ends,
                 state: None,
                 advises_first: false,
+                has_backup: false,
             };
             view.waits_for().map(|wait| wait.reported(true)).unwrap_or_default()
         };
@@ -589,6 +609,7 @@ mod tests {
                 log_ends: &logs,
                 state: *state,
                 advises_first: false,
+                has_backup: false,
             };
             let wait = view.waits_for().expect("it waits");
             assert!(!wait.what.contains("group keep") && !wait.what.contains("group begin"), "{wait:?}");

@@ -13,7 +13,8 @@ use schedule::Turn;
 use wire::Malformed;
 
 use super::{
-    Base, CheckpointHead, StateProof, VERSION_IN_PARTS, put_head, take_base, take_proof, text, visit,
+    Base, CheckpointHead, StateProof, VERSION_IN_PARTS, put_head, take_base, take_head, take_proof, text,
+    visit,
 };
 use crate::boundary::OwnedRegions;
 use crate::job::Job;
@@ -51,6 +52,71 @@ pub(crate) fn put_end<R>(
     out.put(&END.to_le_bytes());
     put_head(turn, head, &mut out)?;
     Ok(out.finish())
+}
+
+/// Passes over a state whose pieces come one after the other, and that no service loads: it is one as far as its
+/// records show, and its position is known at its end.
+#[derive(Default)]
+pub(crate) struct PartsScan {
+    unread: PackReader,
+    /// Bytes of a record that are passed over as they come.
+    skipped: u64,
+    is_begun: bool,
+    /// The position follows, and is read once all has come.
+    is_at_end: bool,
+}
+
+impl PartsScan {
+    /// The next piece.
+    ///
+    /// # Errors
+    /// When this is no state.
+    pub(crate) fn put(&mut self, piece: Bytes) -> Result<(), String> {
+        self.unread.push(piece);
+        if !self.is_begun && !self.unread.is_empty() {
+            self.is_begun = self.unread.array().is_ok_and(|version| version == [VERSION_IN_PARTS]);
+            if !self.is_begun {
+                return Err("its state has another version".into());
+            }
+        }
+        while !self.is_at_end {
+            let now = self.skipped.min(self.unread.remaining());
+            self.unread.skip(now).map_err(text)?;
+            self.skipped -= now;
+            if self.skipped > 0 {
+                break;
+            }
+            let mut ahead = self.unread.clone();
+            let Ok(region_id) = ahead.array().map(RegionId::from_le_bytes) else { break };
+            self.is_at_end = region_id == END;
+            if !self.is_at_end {
+                let (Ok([is_first]), Ok(length)) = (ahead.array(), ahead.array().map(u64::from_le_bytes))
+                else {
+                    break;
+                };
+                if is_first > 1 {
+                    return Err("a record of its state is none".into());
+                }
+                (self.skipped, self.unread) = (length, ahead);
+            }
+        }
+        Ok(())
+    }
+
+    /// The position, when all pieces have come.
+    ///
+    /// # Errors
+    /// When something is missing.
+    pub(crate) fn finish(mut self) -> Result<CheckpointHead, String> {
+        if !self.is_at_end {
+            return Err(text(ENDS_EARLY));
+        }
+        self.unread.array::<4>().map_err(text)?;
+        let head = take_head(&mut self.unread)?;
+        // Of the schedule.
+        self.unread.block().map_err(text)?;
+        Ok(head)
+    }
 }
 
 /// Passes over the parts, to the position.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::{DIGESTS, Message, Offer, StateEnd, copy_of};
-use crate::limits;
+use crate::limits::{self, OTHER_RECEIVERS};
 use crate::packed_state::PackedState;
 
 /// The states that receivers can fetch here: one at a time.
@@ -204,9 +204,10 @@ impl Donor {
         Some(offer)
     }
 
-    /// Tells the receivers that are there what is new.
+    /// Tells the receivers that are there what is new. Those that are no replicas ask.
     fn announce(&mut self, now_us: u64) -> Vec<(u8, Message)> {
-        let peers: Vec<u8> = self.receivers.keys().copied().collect();
+        let peers: Vec<u8> =
+            self.receivers.keys().copied().take_while(|peer| *peer < OTHER_RECEIVERS).collect();
         let offer = |peer| Some((peer, Message::Offer(self.offer_to(peer, false, now_us)?)));
         peers.into_iter().filter_map(offer).collect()
     }

@@ -17,6 +17,8 @@ use super::hooks::ClusterHooks;
 const TETHER: &str = "--until-stdin-closes";
 /// The flag that makes replica 1 begin the group.
 const BEGINS: &str = "--begin-group";
+/// The option that names the backup that the group begins with.
+const RESTORE: &str = "--restore";
 
 /// How a process is started, in addition to its configuration: for trials of replicas that lack a resource or have a
 /// wrong environment.
@@ -26,6 +28,8 @@ pub struct Dress {
     pub environment: Vec<(String, String)>,
     /// Commands that a shell runs first, for example limits of the process: `ulimit -n 256`.
     pub shell: Option<String>,
+    /// The backup that its group begins with.
+    pub restore: Option<PathBuf>,
 }
 
 impl Dress {
@@ -67,6 +71,7 @@ impl Process {
     ) -> io::Result<Self> {
         let mut command = dress.command();
         serve(&mut command, config, begins);
+        dress.restore.iter().for_each(|backup| _ = command.arg(RESTORE).arg(backup));
         hooks.spawn(number, command)?.heard(number, said)
     }
 

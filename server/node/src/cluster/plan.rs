@@ -248,6 +248,11 @@ impl<O: ServiceOptions> ClusterPlan<O> {
         self.dresses.get(usize::from(replica).wrapping_sub(1)).cloned().unwrap_or_default()
     }
 
+    /// The group begins with this backup.
+    pub fn restore_from(&mut self, backup: &Path) {
+        self.dresses.iter_mut().for_each(|dress| dress.restore = Some(backup.to_owned()));
+    }
+
     /// Changes how a replica's process is started.
     pub fn set_dress(&mut self, replica: u8, dress: Dress) {
         let place = self.dresses.get_mut(usize::from(replica).wrapping_sub(1));

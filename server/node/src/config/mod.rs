@@ -211,6 +211,7 @@ impl<O: ServiceOptions> NodeConfig<O> {
             service: self.equal_settings(),
             group_key: self.group_key.clone(),
             begins: false,
+            restore: None,
             election: (Duration::from_millis(self.election_ms.0), Duration::from_millis(self.election_ms.1)),
             watchdog: Duration::from_millis(self.watchdog_ms),
             faults_per_10s: self.faults_per_10s,

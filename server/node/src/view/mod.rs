@@ -9,7 +9,7 @@ mod render;
 mod screen;
 
 pub use live::Live;
-pub use numbers::{grouped, micros, millis};
+pub use numbers::{bytes, grouped, micros, millis};
 pub use paint::{Paint, Tone};
 pub use progress::{ProgressLine, roughly};
 pub use render::{block, live_block, one_line, row_json, tolerates};

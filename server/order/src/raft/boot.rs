@@ -11,6 +11,8 @@
 //! 3. Slot 0 founds a group only on the operator's command, and when **all** others answered FRESH to its current
 //!    nonce. FOUND names all nonces; a replica takes part only if its own current nonce is in it. Once slot 0 learns of
 //!    a group that has begun, it needs a new command.
+//!    A group may begin with a state from elsewhere (a backup): HELLO, FRESH and FOUND name it, and only replicas that
+//!    have loaded the same one found a group.
 //! 4. A replica that receives MEMBER sends JOIN: the leader removes the slot's old id, adds a new one as a learner and
 //!    promotes it when it has caught up. An answer counts until that replica answers something else, or sends HELLO
 //!    itself: then its process has lost its membership.
@@ -36,14 +38,14 @@ use crate::limits;
 /// The messages between replicas outside the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// The sender has no log and draws this nonce.
-    Hello { nonce: u64 },
+    /// The sender has no log and draws this nonce. Its group would begin with the state of this digest, or empty (0).
+    Hello { nonce: u64, state: u64 },
     /// Answer to a HELLO: the sender has no log either, and draws this nonce.
-    Fresh { to: u64, nonce: u64 },
+    Fresh { to: u64, nonce: u64, state: u64 },
     /// Answer to a HELLO: the sender belongs to this group.
     Member { to: u64, group: u64 },
-    /// The incarnations with these nonces found the group.
-    Found { group: u64, nonces: Vec<u64> },
+    /// The incarnations with these nonces found the group, with the state of this digest.
+    Found { group: u64, nonces: Vec<u64>, state: u64 },
     /// A request to let this incarnation in.
     Join { nonce: u64 },
     /// That incarnation is in, under this engine id.
@@ -59,10 +61,10 @@ pub(crate) enum Control {
 impl Control {
     pub fn encode(&self) -> Bytes {
         let (kind, fields): (u8, [u64; 3]) = match *self {
-            Control::Hello { nonce } => (1, [nonce, 0, 0]),
-            Control::Fresh { to, nonce } => (2, [to, nonce, 0]),
+            Control::Hello { nonce, state } => (1, [nonce, state, 0]),
+            Control::Fresh { to, nonce, state } => (2, [to, nonce, state]),
             Control::Member { to, group } => (3, [to, group, 0]),
-            Control::Found { group, ref nonces } => (4, [group, nonces.len() as u64, 0]),
+            Control::Found { group, ref nonces, state } => (4, [group, nonces.len() as u64, state]),
             Control::Join { nonce } => (5, [nonce, 0, 0]),
             Control::Welcome { nonce, group, id } => (6, [nonce, group, id]),
             Control::BadEntry { group, index } => (7, [group, index, 0]),
@@ -83,12 +85,12 @@ impl Control {
         let kind = reader.u8()?;
         let [a, b, c] = [reader.u64()?, reader.u64()?, reader.u64()?];
         let control = match (kind, b, c) {
-            (1, 0, 0) => Control::Hello { nonce: a },
-            (2, nonce, 0) => Control::Fresh { to: a, nonce },
+            (1, state, 0) => Control::Hello { nonce: a, state },
+            (2, nonce, state) => Control::Fresh { to: a, nonce, state },
             (3, group, 0) => Control::Member { to: a, group },
-            (4, count, 0) if count <= limits::SLOTS as u64 => {
+            (4, count, state) if count <= limits::SLOTS as u64 => {
                 let nonces: Result<Vec<u64>, Malformed> = (0..count).map(|_| reader.u64()).collect();
-                Control::Found { group: a, nonces: nonces? }
+                Control::Found { group: a, nonces: nonces?, state }
             }
             (5, 0, 0) => Control::Join { nonce: a },
             (6, group, id) => Control::Welcome { nonce: a, group, id },
@@ -116,6 +118,8 @@ pub(crate) enum Entrance {
 enum HelloAnswer {
     /// It has no log either, and this nonce.
     Fresh(u64),
+    /// The same, and its group would begin with another state.
+    Differs(u64),
     /// It belongs to a group.
     Member,
 }
@@ -125,6 +129,8 @@ enum HelloAnswer {
 pub(crate) struct Boot {
     slot: u8,
     nonce: u64,
+    /// Digest of the state that the group is to begin with; 0 for an empty one.
+    state: u64,
     /// The last answer of each other replica to our nonce.
     answers: Vec<Option<HelloAnswer>>,
     /// The group is to begin: slot 0 may found it.
@@ -138,9 +144,9 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    pub fn new(slot: u8, replicas: u8, nonce: u64) -> Self {
+    pub fn new(slot: u8, replicas: u8, (nonce, state): (u64, u64)) -> Self {
         let answers = vec![None; usize::from(replicas)];
-        Boot { slot, nonce, answers, is_ordered: false, promised: None, group: None, founding: None }
+        Boot { slot, nonce, state, answers, is_ordered: false, promised: None, group: None, founding: None }
     }
 
     /// The group is to begin, as soon as all replicas are here. Without effect unless this is slot 0.
@@ -154,6 +160,7 @@ impl Boot {
         for (slot, answer) in self.answers.iter().enumerate() {
             match answer {
                 Some(HelloAnswer::Fresh(_)) => outside.fresh |= 1 << slot,
+                Some(HelloAnswer::Differs(_)) => outside.differ |= 1 << slot,
                 Some(HelloAnswer::Member) => outside.members |= 1 << slot,
                 None => {}
             }
@@ -175,7 +182,7 @@ impl Boot {
 
     /// The question whether a group is there.
     pub fn hello(&self) -> Control {
-        Control::Hello { nonce: self.nonce }
+        Control::Hello { nonce: self.nonce, state: self.state }
     }
 
     /// Whether this process has asked with this nonce.
@@ -201,10 +208,11 @@ impl Boot {
         let nonce = |(slot, answer): (u8, &Option<HelloAnswer>)| match *answer {
             _ if slot == self.slot => Some(self.nonce),
             Some(HelloAnswer::Fresh(nonce)) => Some(nonce),
-            Some(HelloAnswer::Member) | None => None,
+            Some(HelloAnswer::Differs(_) | HelloAnswer::Member) | None => None,
         };
         let nonces: Vec<u64> = (0u8..).zip(&self.answers).map(nonce).collect::<Option<_>>()?;
-        let group = nonces.iter().fold(0x6367_726f_7570, |group, &nonce| wire::mix(group ^ nonce));
+        let begun = 0x6367_726f_7570 ^ self.state;
+        let group = nonces.iter().fold(begun, |group, &nonce| wire::mix(group ^ nonce));
         self.founding = Some(nonces.clone());
         Some(Entrance::Founded { group, nonces })
     }
@@ -212,9 +220,10 @@ impl Boot {
     /// Handles HELLO, FRESH, MEMBER, FOUND and WELCOME; the rest is the engine's.
     pub fn on_control(&mut self, from: u8, control: &Control, out: &mut Vec<Control>) -> Option<Entrance> {
         match *control {
-            Control::Hello { nonce } => self.on_hello(from, nonce, out),
-            Control::Fresh { to, nonce } if to == self.nonce && self.group.is_none() => {
-                *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Fresh(nonce));
+            Control::Hello { nonce, state } => self.on_hello(from, (nonce, state), out),
+            Control::Fresh { to, nonce, state } if to == self.nonce && self.group.is_none() => {
+                let answer = self.fresh(nonce, state);
+                *self.answers.get_mut(usize::from(from))? = Some(answer);
                 self.try_found()
             }
             Control::Member { to, .. } if to == self.nonce && self.group.is_none() => {
@@ -223,7 +232,9 @@ impl Boot {
                 out.push(Control::Join { nonce: self.nonce });
                 None
             }
-            Control::Found { group, ref nonces } => self.on_found(from, group, nonces),
+            Control::Found { group, ref nonces, state } if state == self.state => {
+                self.on_found(from, group, nonces)
+            }
             Control::Welcome { nonce, group, id } if nonce == self.nonce && self.group.is_none() => {
                 Some(Entrance::Joined { group, id })
             }
@@ -233,23 +244,30 @@ impl Boot {
 
     /// FOUND for all others, once this replica founded the group.
     pub fn announce_founding(&self) -> Option<Control> {
-        Some(Control::Found { group: self.group?, nonces: self.founding.clone()? })
+        Some(Control::Found { group: self.group?, nonces: self.founding.clone()?, state: self.state })
     }
 
-    fn on_hello(&mut self, from: u8, nonce: u64, out: &mut Vec<Control>) -> Option<Entrance> {
+    /// The answer of a replica without a log, which has this nonce and would begin with this state.
+    fn fresh(&self, nonce: u64, state: u64) -> HelloAnswer {
+        if state == self.state { HelloAnswer::Fresh(nonce) } else { HelloAnswer::Differs(nonce) }
+    }
+
+    fn on_hello(&mut self, from: u8, (nonce, state): (u64, u64), out: &mut Vec<Control>) -> Option<Entrance> {
+        let said = self.fresh(nonce, state);
         let Some(group) = self.group else {
             let answer = self.answers.get_mut(usize::from(from))?;
             // The answer of an earlier incarnation of it.
-            answer.take_if(|before| *before != HelloAnswer::Fresh(nonce));
+            answer.take_if(|before| *before != said);
             if from == 0 {
                 self.promised = Some(nonce);
             }
-            out.push(Control::Fresh { to: nonce, nonce: self.nonce });
+            out.push(Control::Fresh { to: nonce, nonce: self.nonce, state: self.state });
             return None;
         };
         match self.announce_founding() {
             Some(found) if self.founding.as_ref()?.get(usize::from(from)) == Some(&nonce) => out.push(found),
             _ => {
+                // Whatever it would begin with, it joins.
                 *self.answers.get_mut(usize::from(from))? = Some(HelloAnswer::Fresh(nonce));
                 out.push(Control::Member { to: nonce, group });
             }
@@ -308,7 +326,7 @@ mod tests {
     #[test]
     fn three_fresh_replicas_found_one_group_and_two_do_not() {
         let boot = |slot: u8| {
-            let mut boot = Boot::new(slot, 3, 100 + u64::from(slot));
+            let mut boot = Boot::new(slot, 3, (100 + u64::from(slot), 0));
             boot.allow_founding();
             (slot, boot)
         };
@@ -320,18 +338,18 @@ mod tests {
 
     #[test]
     fn a_replica_that_lost_its_log_joins_and_founds_nothing() {
-        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, (100 + u64::from(slot), 0))));
         boots[0].1.allow_founding();
         deliver_all(&mut boots);
-        boots[0].1 = Boot::new(0, 3, 900);
+        boots[0].1 = Boot::new(0, 3, (900, 0));
         assert_eq!(deliver_all(&mut boots), []);
         assert_eq!(boots[0].1.outside().members, 0b110, "it was told that a group lives");
         // Even with all but one member unreachable.
-        boots[0].1 = Boot::new(0, 3, 901);
+        boots[0].1 = Boot::new(0, 3, (901, 0));
         assert_eq!(deliver_all(&mut boots[..2]), []);
         // Nor when all of them have lost it, one after the other, without an operator's command.
         for slot in 0..3 {
-            boots[usize::from(slot)].1 = Boot::new(slot, 3, 910 + u64::from(slot));
+            boots[usize::from(slot)].1 = Boot::new(slot, 3, (910 + u64::from(slot), 0));
         }
         assert_eq!(deliver_all(&mut boots), []);
         assert_eq!(boots[0].1.outside(), Outside { fresh: 0b110, ..Outside::default() });
@@ -342,14 +360,14 @@ mod tests {
     /// Memories lost one after the other: a replica that once learned of a group takes part in the next one.
     #[test]
     fn what_is_known_of_a_group_is_forgotten_when_its_last_member_has_lost_it() {
-        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, (100 + u64::from(slot), 0))));
         boots[0].1.allow_founding();
         assert_eq!(deliver_all(&mut boots).len(), 3);
-        boots[0].1 = Boot::new(0, 3, 900);
+        boots[0].1 = Boot::new(0, 3, (900, 0));
         boots[0].1.allow_founding();
-        boots[1].1 = Boot::new(1, 3, 901);
+        boots[1].1 = Boot::new(1, 3, (901, 0));
         assert_eq!(deliver_all(&mut boots), [], "a majority has lost it, and slot 2 has not");
-        boots[2].1 = Boot::new(2, 3, 902);
+        boots[2].1 = Boot::new(2, 3, (902, 0));
         assert_eq!(
             deliver_all(&mut boots),
             [],
@@ -366,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_lost_connection_takes_an_answer_back() {
-        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, 100 + u64::from(slot))));
+        let mut boots = [0, 1, 2].map(|slot| (slot, Boot::new(slot, 3, (100 + u64::from(slot), 0))));
         deliver_all(&mut boots);
         boots[0].1.forget(1);
         boots[0].1.allow_founding();
@@ -376,27 +394,62 @@ mod tests {
 
     #[test]
     fn an_earlier_founding_is_refused_after_the_promise_to_a_later_incarnation() {
-        let mut one = Boot::new(1, 3, 101);
+        let mut one = Boot::new(1, 3, (101, 0));
         let mut out = Vec::new();
-        one.on_control(0, &Control::Hello { nonce: 1 }, &mut out);
-        one.on_control(0, &Control::Hello { nonce: 2 }, &mut out);
-        let old = Control::Found { group: 7, nonces: vec![1, 101, 102] };
+        one.on_control(0, &Control::Hello { nonce: 1, state: 0 }, &mut out);
+        one.on_control(0, &Control::Hello { nonce: 2, state: 0 }, &mut out);
+        let old = Control::Found { group: 7, nonces: vec![1, 101, 102], state: 0 };
         assert_eq!(one.on_control(0, &old, &mut out), None);
-        let new = Control::Found { group: 8, nonces: vec![2, 101, 102] };
+        let new = Control::Found { group: 8, nonces: vec![2, 101, 102], state: 0 };
         assert!(one.on_control(0, &new, &mut out).is_some());
     }
 
     #[test]
     fn a_lost_founding_is_repeated_by_any_member_to_the_same_incarnation_only() {
-        let mut one = Boot::new(1, 3, 101);
+        let mut one = Boot::new(1, 3, (101, 0));
         let mut out = Vec::new();
-        one.on_control(0, &Control::Hello { nonce: 1 }, &mut out);
-        let found = Control::Found { group: 7, nonces: vec![1, 101, 102] };
+        one.on_control(0, &Control::Hello { nonce: 1, state: 0 }, &mut out);
+        let found = Control::Found { group: 7, nonces: vec![1, 101, 102], state: 0 };
         assert!(one.on_control(0, &found, &mut out).is_some());
         one.enter(7);
         out.clear();
-        one.on_control(2, &Control::Hello { nonce: 102 }, &mut out);
-        one.on_control(2, &Control::Hello { nonce: 999 }, &mut out);
+        one.on_control(2, &Control::Hello { nonce: 102, state: 0 }, &mut out);
+        one.on_control(2, &Control::Hello { nonce: 999, state: 0 }, &mut out);
         assert_eq!(out, [found, Control::Member { to: 999, group: 7 }]);
+    }
+
+    /// A replica that was given another backup, or none, would serve another state.
+    #[test]
+    fn a_group_begins_with_a_state_only_if_all_have_the_same_one() {
+        let boots = |states: [u64; 3]| {
+            [0, 1, 2]
+                .map(|slot| (slot, Boot::new(slot, 3, (100 + u64::from(slot), states[usize::from(slot)]))))
+        };
+        for states in [[7, 7, 8], [7, 7, 0], [0, 7, 7], [7, 0, 0]] {
+            let mut differing = boots(states);
+            differing[0].1.allow_founding();
+            assert_eq!(deliver_all(&mut differing), [], "{states:?}");
+            let differ = states.map(|state| state != states[0]);
+            let outside = differing[0].1.outside();
+            assert_eq!(differ, [0, 1, 2].map(|slot| outside.differ >> slot & 1 == 1));
+        }
+        let mut equal = boots([7, 7, 7]);
+        equal[0].1.allow_founding();
+        let entered = deliver_all(&mut equal);
+        assert_eq!(entered.len(), 3);
+        let mut empty = boots([0, 0, 0]);
+        empty[0].1.allow_founding();
+        assert_ne!(deliver_all(&mut empty)[0].1, entered[0].1, "another state, another group");
+    }
+
+    #[test]
+    fn a_founding_with_another_state_is_refused() {
+        let mut one = Boot::new(1, 3, (101, 7));
+        let mut out = Vec::new();
+        one.on_control(0, &Control::Hello { nonce: 1, state: 8 }, &mut out);
+        let found = |state| Control::Found { group: 7, nonces: vec![1, 101, 102], state };
+        assert_eq!(one.on_control(0, &found(8), &mut out), None);
+        assert_eq!(one.on_control(0, &found(0), &mut out), None);
+        assert!(one.on_control(0, &found(7), &mut out).is_some());
     }
 }

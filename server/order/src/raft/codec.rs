@@ -195,7 +195,7 @@ mod tests {
                 message.set_entries(vec![entry.clone(), entry].into());
             }
             MessageType::MsgSnapshot => {
-                let configuration = Configuration::founding(&[1, 2, 3]);
+                let configuration = Configuration::founding(&[1, 2, 3], 1);
                 let mut data = Vec::new();
                 configuration.encode(&mut data);
                 message.set_snapshot(snapshot(9, 7, &configuration, data.into()));

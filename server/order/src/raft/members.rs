@@ -71,12 +71,12 @@ pub(crate) enum Change {
 }
 
 impl Configuration {
-    /// The group at its founding: all replicas vote in their first incarnation.
-    pub fn founding(nonces: &[u64]) -> Self {
+    /// The group at its founding: all replicas vote, in this incarnation.
+    pub fn founding(nonces: &[u64], incarnation: u32) -> Self {
         let mut configuration = Configuration::default();
         for (slot, &nonce) in (0u8..).zip(nonces) {
-            configuration.voters.insert(engine_id(slot, 1));
-            configuration.incarnations.insert(slot, Incarnation { incarnation: 1, nonce });
+            configuration.voters.insert(engine_id(slot, incarnation));
+            configuration.incarnations.insert(slot, Incarnation { incarnation, nonce });
         }
         configuration
     }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_incarnation_is_replaced_in_three_steps_and_its_id_never_returns() {
-        let start = Configuration::founding(&[10, 11, 12]);
+        let start = Configuration::founding(&[10, 11, 12], 1);
         let (old, new) = (engine_id(1, 1), engine_id(1, 2));
         assert_eq!(
             start.after(Change::AddLearner { id: new, nonce: 5 }),
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn configurations_and_changes_survive_their_bytes() {
-        let configuration = Configuration::founding(&[1, 2, 3, 4, 5]);
+        let configuration = Configuration::founding(&[1, 2, 3, 4, 5], 1);
         let mut bytes = Vec::new();
         configuration.encode(&mut bytes);
         let before = bytes.len();

@@ -24,6 +24,17 @@ use members::{Configuration, engine_id, incarnation_of, slot_of};
 use node::Node;
 use storage::{Identity, Mirror, Recovered};
 
+/// The state that a new group begins with, which its replicas have from elsewhere (a backup). Equal at all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BeginningState {
+    /// Its digest; 0 for an empty state, and then the rest is 0, too.
+    pub digest: u64,
+    /// The log entry that it is the state after: the group's log goes on behind it.
+    pub index: u64,
+    /// The greatest incarnation of a replica in it ([`crate::State::last_incarnation`]): those of the group are later.
+    pub incarnation: u32,
+}
+
 /// The settings of one replica's engine. The caller defines the ticks; the defaults suit ticks of 25 ms.
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
@@ -48,6 +59,8 @@ pub struct RaftConfig {
     pub window: u64,
     /// The group is to begin, if no replica has a log of one: see `boot.rs`. Has an effect in slot 0 only.
     pub found: bool,
+    /// The state that the group begins with, if this replica takes part in its founding.
+    pub begins_with: BeginningState,
     /// Bounds that a simulation makes small.
     pub scale: limits::EngineScale,
     /// How own batches come back from the leader.
@@ -92,6 +105,7 @@ impl RaftConfig {
             learner_lag: limits::LEARNER_LAG,
             window: limits::WINDOW_ENTRIES,
             found: true,
+            begins_with: BeginningState::default(),
             scale: limits::EngineScale::default(),
             own_entries: OwnEntries::default(),
             seals_numbers: true,
@@ -134,7 +148,7 @@ impl<L: LogStore> RaftEngine<L> {
     /// # Errors
     /// [`LogError`] when the log cannot be written; [`LogError::Contradiction`] when it is no log of this replica.
     pub fn new(config: RaftConfig, store: L, records: Vec<Record>, applied: u64) -> Result<Self, LogError> {
-        let mut boot = Boot::new(config.slot, config.replicas, config.nonce);
+        let mut boot = Boot::new(config.slot, config.replicas, (config.nonce, config.begins_with.digest));
         if config.found {
             boot.allow_founding();
         }
@@ -216,13 +230,17 @@ impl<L: LogStore> RaftEngine<L> {
         let Some(store) = self.store.take() else { return };
         let (identity, founding) = match entrance {
             Entrance::Founded { group, nonces } => {
-                let id = engine_id(self.config.slot, 1);
-                (Identity { group, id, boots: 0 }, Some(Configuration::founding(&nonces)))
+                let BeginningState { index, incarnation, .. } = self.config.begins_with;
+                let incarnation = incarnation.saturating_add(1);
+                let id = engine_id(self.config.slot, incarnation);
+                let founding = (index.max(storage::GENESIS), Configuration::founding(&nonces, incarnation));
+                (Identity { group, id, boots: 0 }, Some(founding))
             }
             Entrance::Joined { group, id } => (Identity { group, id, boots: 0 }, None),
         };
         let joined = founding.is_none();
         match Mirror::create(store, identity, founding) {
+            // A founding has no entries: what is applied is its state.
             Ok(mirror) => self.start(mirror, 0, joined),
             Err(error) => self.out.outputs.push_back(Output::FailStop(FailStop::of_log(&error))),
         }

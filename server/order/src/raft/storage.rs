@@ -12,7 +12,7 @@ use crate::log::{Hard, LogError, LogStore, Record, RecordKind};
 use crate::raft::codec;
 use crate::raft::members::{Configuration, slot_of};
 
-/// The founding of a group is its entry 1: no replica can replay the membership from before it.
+/// The founding of an empty group is its entry 1: no replica can replay the membership from before it.
 pub(crate) const GENESIS: u64 = 1;
 
 /// This replica's identity in its group.
@@ -71,11 +71,12 @@ pub(crate) enum Recovered<L> {
 }
 
 impl<L: LogStore> Mirror<L> {
-    /// The log of a new member: at the group's founding, or empty when it joins.
+    /// The log of a new member: at the group's founding, which takes the place of this entry of the log, or empty when
+    /// it joins.
     pub fn create(
         mut store: L,
         identity: Identity,
-        founding: Option<Configuration>,
+        founding: Option<(u64, Configuration)>,
     ) -> Result<Self, LogError> {
         store.wipe()?;
         let mut mirror = Mirror::empty(store, identity);
@@ -84,9 +85,9 @@ impl<L: LogStore> Mirror<L> {
             id: identity.id,
             boots: identity.boots,
         })?;
-        if let Some(configuration) = founding {
-            mirror.reset(GENESIS, 1, configuration)?;
-            mirror.set_hard(Hard { term: 1, vote: 0, commit: GENESIS })?;
+        if let Some((index, configuration)) = founding {
+            mirror.reset(index, 1, configuration)?;
+            mirror.set_hard(Hard { term: 1, vote: 0, commit: index })?;
         }
         mirror.store.sync()?;
         Ok(mirror)

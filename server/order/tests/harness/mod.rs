@@ -81,6 +81,8 @@ pub struct Cluster {
     pub sent: BTreeMap<(u8, u8, order::FrameKind), u64>,
     /// Whether replicas that start from now on get the command to begin the group.
     pub founds: bool,
+    /// The state that a group of replicas which start from now on begins with.
+    pub begins_with: Option<(State, Service)>,
     wire: BTreeMap<(u64, u64), (u8, u8, Vec<u8>)>,
     last_arrival: BTreeMap<(u8, u8), u64>,
     sequence: u64,
@@ -110,6 +112,7 @@ impl Cluster {
             own_entries: order::OwnEntries::default(),
             sent: BTreeMap::new(),
             founds: true,
+            begins_with: None,
             wire: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             sequence: 0,
@@ -136,19 +139,29 @@ impl Cluster {
         let size = self.size();
         let nonce = self.rng.next_u64();
         self.processes += 1;
-        let (state, service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
+        let (state, mut service) = cuts.last_key_value().map(|(_, cut)| cut.clone()).unwrap_or_default();
+        let begins_with = self.begins_with.as_ref().map(|(state, _)| order::BeginningState {
+            digest: 1 + state.index,
+            index: state.index,
+            incarnation: state.last_incarnation(),
+        });
         let raft = RaftConfig {
             window: 256,
             seals_numbers: self.seals_numbers,
             own_entries: self.own_entries,
             found: self.founds,
+            begins_with: begins_with.unwrap_or_default(),
             scale: order::limits::EngineScale { kept_bytes: self.kept_bytes, ..Default::default() },
             ..RaftConfig::new(slot, size, nonce, nonce)
         };
         let engine = RaftEngine::new(raft, store, records, state.index).expect("the log opens");
         let config = Config { window: 256, ..Config::new(slot, size, nonce) };
-        let last_time = state.time_us;
+        let mut last_time = state.time_us;
         let mut orderer = Orderer::new(config, engine, state);
+        if let Some((state, begun)) = self.begins_with.clone() {
+            (last_time, service) = (state.time_us, begun);
+            orderer.begin_after(state);
+        }
         cuts.keys().for_each(|&cut| orderer.state_available(cut));
         self.replicas[usize::from(slot)] = Some(Replica {
             orderer,

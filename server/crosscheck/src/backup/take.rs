@@ -125,7 +125,7 @@ fn begin(sources: &[Endpoint]) -> Result<Begun, BackupError> {
     }
     let votes = |group: &BackupGroup| answered.values().filter(|(_, of)| of.group == *group).count();
     let Some((_, most)) = answered.values().max_by_key(|(_, of)| votes(&of.group)) else {
-        return Err(BackupError::Untaken(format!("no replica can be asked: {}", reasons(sources, &answers))));
+        return Err(BackupError::Untaken(format!("no replica can be asked{}", reasons(sources, &answers))));
     };
     let group = most.group.clone();
     let (agree, needed) = (votes(&group), usize::from(needed(group.replicas)));

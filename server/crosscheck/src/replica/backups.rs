@@ -21,6 +21,10 @@ impl<S: Service, W: World> Core<S, W> {
                 self.env.settings.mode
             ));
         }
+        if self.env.settings.mode.verified {
+            // There the leader does not learn of a wanted copy by an ordered request, and no group begins with one.
+            return call.refuse("groups in verified mode have no backups yet; use mode RDGX");
+        }
         if self.executor.running.is_none() {
             return call.refuse("this replica has no state yet; try again");
         }

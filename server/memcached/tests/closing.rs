@@ -46,6 +46,7 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         reads: crosscheck::Reads::Batch,
         faults_per_10s: 0,
         behaviors: crosscheck::Behaviors::FIRST,
+        restore: None,
         on_detection: crosscheck::OnDetection::default(),
     };
     let options = Config::default();

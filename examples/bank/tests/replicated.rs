@@ -16,7 +16,7 @@ use node::cluster::DetachedCluster;
 use tempfile::TempDir;
 
 /// Generous: machines of CI are slow, not wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `bank up`, which never outlives the test.
 pub struct Group {

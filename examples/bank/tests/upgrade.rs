@@ -14,12 +14,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crosscheck::admin::ReplicaPhase;
+use crosscheck::admin::{ReplicaPhase, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::replicated::{Client, Group, wait_until};
+use crate::replicated::{Client, Group, PATIENCE, wait_until};
 
 const RELEASE_1: &str = env!("CARGO_BIN_EXE_bank-1");
 const RELEASE_2: &str = env!("CARGO_BIN_EXE_bank");
@@ -41,6 +41,8 @@ impl Replica {
         let mut words = arguments.split('\0').skip_while(|word| *word != "--config");
         let configuration = words.nth(1).expect("`up` names it").to_owned();
         kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("killed");
+        // Until then it has its addresses.
+        wait_until("it has ended", || fs::read_link(format!("/proc/{pid}/exe")).is_err());
         let log = group.directory.path().join(format!("log-{number}"));
         Replica { configuration, log, process: None }
     }
@@ -124,12 +126,15 @@ impl Load {
 }
 
 /// Waits until all replicas serve, and the group tolerates another failure.
-fn wait_whole(group: &Group) {
-    wait_until("all replicas serve", || {
-        let statuses: Vec<_> = group.up.replicas.iter().filter_map(|replica| replica.status()).collect();
-        statuses.len() == 3
-            && statuses.iter().all(|status| status.tolerates == 1 && status.phase == ReplicaPhase::Serving)
-    });
+fn wait_whole(group: &Group, replicas: &[Replica]) {
+    let statuses = || group.up.replicas.iter().filter_map(|replica| replica.status()).collect::<Vec<_>>();
+    let is_whole = |status: &Status| status.tolerates == 1 && status.phase == ReplicaPhase::Serving;
+    let deadline = Instant::now() + PATIENCE;
+    while statuses().len() < 3 || !statuses().iter().all(is_whole) {
+        let said = || replicas.iter().map(Replica::said).collect::<Vec<_>>().join("---\n");
+        assert!(Instant::now() < deadline, "not whole after {PATIENCE:?}: {:#?}\n{}", statuses(), said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn is_refused(client: &mut Client) -> bool {
@@ -156,18 +161,18 @@ fn upgrade(options: &[&str]) {
         let mut replica = Replica::of(&group, number);
         replica.restart(program, Signal::TERM);
         replicas.push(replica);
-        wait_whole(&group);
+        wait_whole(&group, &replicas);
     }
     replicas[1].restart(RELEASE_1, Signal::TERM);
-    wait_whole(&group);
+    wait_whole(&group, &replicas);
     for kill in 0..KILLS {
         replicas[kill % 3].restart([RELEASE_2, RELEASE_1, RELEASE_1][kill % 3], Signal::KILL);
-        wait_whole(&group);
+        wait_whole(&group, &replicas);
     }
     assert!(!is_refused(&mut Client::connect(clients[1])), "the group acts as the release that all have");
     for number in [1, 2] {
         replicas[number].restart(RELEASE_2, Signal::TERM);
-        wait_whole(&group);
+        wait_whole(&group, &replicas);
     }
     wait_until("the group acts as the new release", || is_refused(&mut Client::connect(clients[2])));
     // The release before cannot follow any more. The two others serve.
@@ -181,7 +186,7 @@ fn upgrade(options: &[&str]) {
     });
     assert!(is_refused(&mut Client::connect(clients[1])));
     replicas[2].restart(RELEASE_2, Signal::KILL);
-    wait_whole(&group);
+    wait_whole(&group, &replicas);
     let seen: Vec<Seen> = load.into_iter().map(Load::stop).collect();
     assert!(seen.iter().all(|seen| seen.swept > 0 && seen.refused > 0), "{seen:?}");
     wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));

@@ -253,8 +253,9 @@ impl Facts {
             if ordered.plan.is_some() {
                 self.planned.insert(Place::new(batch, number as u16), Place::new(batch, turn as u16));
             }
-            if let Some(behavior) = crosscheck::behavior::changed_by(&request.bytes) {
-                model.act_as(behavior, Place::new(batch, number as u16));
+            if let Some(behavior) = crosscheck::behavior::wanted_by(&request.bytes) {
+                let needed = self.faults() as u32 + 1;
+                model.want((ordered.origin, behavior), needed, Place::new(batch, number as u16));
             }
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;

@@ -43,8 +43,9 @@ pub struct Executed<W: Workload> {
     expected: BTreeMap<Place, <W::Model as ReferenceModel>::Expected>,
     /// Ordered time of the last batch in microseconds since 1970.
     time_us: u64,
-    /// What the group acts as after the last command.
+    /// What the group acts as after the last command, and what replicas want that to become.
     behavior: u16,
+    acting: order::Acting,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
     /// In verified mode: the model after each of the last batches, for reads that took no batch.
@@ -117,6 +118,7 @@ impl<W: Workload> Executed<W> {
             expected: BTreeMap::new(),
             time_us: 0,
             behavior: crosscheck::behavior::FIRST,
+            acting: order::Acting::default(),
             later: workload.may_miss_locks().then(Later::default),
             past: keeps_past.then(BTreeMap::new),
             reads: BTreeMap::new(),
@@ -145,12 +147,14 @@ impl<W: Workload> Executed<W> {
         }
     }
 
-    /// The group acts as `behavior` from `place` of the batch that has begun on.
-    pub fn act_as(&mut self, behavior: u16, place: Place) {
-        self.behavior = behavior;
-        if let Some(later) = &mut self.later {
-            later.ordered.insert(place, (OrderedItem::ActAs(behavior), self.time_us));
+    /// A replica says at `place` of the batch that has begun what the group is to act as, which takes `needed` of them.
+    pub fn want(&mut self, (origin, behavior): (u8, u16), needed: u32, place: Place) {
+        self.acting.want(origin, behavior, needed);
+        let acts_as = self.acting.behavior.max(crosscheck::behavior::FIRST);
+        if let Some(later) = self.later.as_mut().filter(|_| acts_as != self.behavior) {
+            later.ordered.insert(place, (OrderedItem::ActAs(acts_as), self.time_us));
         }
+        self.behavior = acts_as;
     }
 
     /// What the group acts as now.
@@ -209,7 +213,7 @@ impl<W: Workload> Executed<W> {
         self.expected.clear();
         self.past.iter_mut().for_each(BTreeMap::clear);
         self.reads.clear();
-        self.behavior = crosscheck::behavior::FIRST;
+        (self.behavior, self.acting) = (crosscheck::behavior::FIRST, order::Acting::default());
         self.later = self.later.take().map(|_| Later::default());
     }
 

@@ -1,9 +1,10 @@
 //! What the group acts as: which of the behaviors that its builds know all replicas show at a position of the order.
 //!
 //! A release that computes something else than the one before it numbers what it does as a new behavior, and still
-//! knows the old one. While replicas of both run, all act as the old one. Once all have the new release, an ordered
-//! request changes what they act as, at one position ([`Control::ActAs`]): so a group is
-//! upgraded one replica after the other, and no reply depends on which of them gave it.
+//! knows the old one. While replicas of both run, all act as the old one. A replica that hears that all others have the
+//! new release orders a request that says so ([`Control::ActAs`]). With the one of the f+1-th replica, what they act as
+//! changes, at its position: one faulty replica alone cannot bring that about. So a group is upgraded one replica after
+//! the other, and no reply depends on which of them gave it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,17 +61,17 @@ impl fmt::Display for Behaviors {
     }
 }
 
-/// What a group acts as from an ordered request on, if that is one that changes it.
-pub fn changed_by(request: &Bytes) -> Option<u16> {
+/// What a replica wants its group to act as, if this ordered request is one that says so.
+pub fn wanted_by(request: &Bytes) -> Option<u16> {
     match Control::decode(request) {
         Some(Control::ActAs { behavior }) => Some(behavior),
         _ => None,
     }
 }
 
-/// The number that the order keeps as a behavior: it has 0 for the first one, as logs of before have it.
-pub(crate) fn of_order(kept: u16) -> u16 {
-    kept.max(FIRST)
+/// What the group acts as by the order, which has 0 for the first one, as logs of before have it.
+pub(crate) fn of_order(acting: order::Acting) -> u16 {
+    acting.behavior.max(FIRST)
 }
 
 /// What a replica acts as, for all its workers. It changes while one request runs alone, so that every other one finds

@@ -72,7 +72,8 @@ pub enum Control {
         /// How many there are.
         count: u16,
     },
-    /// From here on the group acts as this: all its replicas can.
+    /// A replica knows that all can act as this: with the f+1-th that says so, the group does. Once it is delivered, it
+    /// has what the group acts as from here on.
     ActAs {
         /// The behavior ([`crate::behavior`]).
         behavior: u16,

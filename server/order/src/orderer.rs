@@ -267,9 +267,10 @@ impl<E: OrderEngine> Orderer<E> {
         &self.state
     }
 
-    /// A delivered request says what the group acts as from here on.
-    pub fn act_as(&mut self, behavior: u16) {
-        self.state.behavior = behavior;
+    /// A delivered request of this origin says what the group is to act as. Once `needed` origins have wanted the same,
+    /// and it is a later one, the group does.
+    pub fn act_as(&mut self, origin: u8, behavior: u16, needed: usize) {
+        self.state.acting.want(origin, behavior, needed as u32);
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.

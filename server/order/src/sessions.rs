@@ -16,8 +16,36 @@ pub struct State {
     pub time_us: u64,
     /// Per origin: its incarnation, and the number of its last batch.
     pub sessions: BTreeMap<u8, Session>,
-    /// What the group acts as, in the host's numbers; 0 before the first change ([`crate::Orderer::act_as`]).
+    /// What the group acts as, and who wants that to change.
+    pub acting: Acting,
+}
+
+/// What the group acts as, in the host's numbers, which only grow. One replica alone may be wrong about what all can
+/// act as, so it takes a number of them to change it ([`crate::Orderer::act_as`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Acting {
+    /// What it acts as; 0 before the first change.
     pub behavior: u16,
+    /// What it is to act as; 0 for nothing else.
+    pub wanted: u16,
+    /// The origins that want that, as a set.
+    pub by: u16,
+}
+
+impl Acting {
+    /// A replica wants this one. It takes effect with the `needed`-th that wants the same.
+    pub fn want(&mut self, origin: u8, behavior: u16, needed: u32) {
+        if behavior <= self.behavior {
+            return;
+        }
+        if behavior != self.wanted {
+            (self.wanted, self.by) = (behavior, 0);
+        }
+        self.by |= 1 << (origin % 16);
+        if self.by.count_ones() >= needed {
+            *self = Acting { behavior, ..Acting::default() };
+        }
+    }
 }
 
 /// The progress of one origin.
@@ -103,9 +131,10 @@ impl State {
         for (&origin, session) in &self.sessions {
             out.put8(origin).put64(session.incarnation).put64(session.number);
         }
-        // As before there was such a number, where it was never changed.
-        if self.behavior != 0 {
-            out.put16(self.behavior);
+        // As before there was such a number, where none was ever wanted.
+        let Acting { behavior, wanted, by } = self.acting;
+        if self.acting != Acting::default() {
+            out.put16(behavior).put16(wanted).put16(by);
         }
         out
     }
@@ -126,9 +155,9 @@ impl State {
             state.sessions.insert(origin, session);
         }
         if !reader.is_empty() {
-            state.behavior = reader.u16()?;
-            if state.behavior == 0 {
-                return Err(Malformed("a number that is left out is not written"));
+            state.acting = Acting { behavior: reader.u16()?, wanted: reader.u16()?, by: reader.u16()? };
+            if state.acting == Acting::default() {
+                return Err(Malformed("numbers that are left out are not written"));
             }
         }
         reader.end()?;
@@ -183,12 +212,26 @@ mod tests {
         }
         let before = state.encode();
         assert_eq!(State::decode(before.clone().into()), Ok(state.clone()));
-        state.behavior = 2;
+        state.acting.want(1, 2, 2);
         let bytes = state.encode();
         assert_eq!(State::decode(bytes.clone().into()), Ok(state));
         for len in (0..bytes.len()).filter(|len| *len != before.len()) {
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
-        assert!(State::decode([&before[..], &[0, 0]].concat().into()).is_err());
+        assert!(State::decode([&before[..], &[0; 6]].concat().into()).is_err());
+    }
+
+    #[test]
+    fn a_behavior_takes_effect_once_enough_replicas_want_the_same_later_one() {
+        let mut acting = Acting::default();
+        let mut want = |origin, behavior| {
+            acting.want(origin, behavior, 2);
+            acting.behavior
+        };
+        assert_eq!([want(0, 2), want(0, 2)], [0, 0], "one replica");
+        assert_eq!([want(1, 77), want(0, 2)], [0, 0], "who wants another one");
+        assert_eq!(want(2, 2), 2);
+        assert_eq!([want(0, 1), want(1, 1), want(1, 2)], [2, 2, 2], "it does not go back");
+        assert_eq!([want(1, 4), want(2, 4)], [2, 4]);
     }
 }

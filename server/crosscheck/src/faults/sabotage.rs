@@ -42,7 +42,7 @@ pub enum Sabotage {
     NeverRepairs,
     /// Evidence names the object behind another lock.
     BlamesOtherObject,
-    /// A leader changes what the group acts as although others cannot.
+    /// Replicas change what the group acts as although others cannot.
     ChangesAlone,
     /// Notes on how batches were run are never removed.
     Hoards,

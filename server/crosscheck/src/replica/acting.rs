@@ -1,5 +1,5 @@
-//! What this replica acts as (`behavior.rs`): it follows the order, and as the leader it asks for the newest behavior
-//! that all replicas have.
+//! What this replica acts as (`behavior.rs`): it follows the order, and says there which is the newest behavior that
+//! all replicas have.
 
 use order::Delivered;
 use schedule::BatchRow;
@@ -10,13 +10,13 @@ use super::execution::Execution;
 use super::order_stage::OrderStage;
 use crate::behavior;
 use crate::hooks::{Hooks, Rule};
-use crate::job::Job;
+use crate::job::{Job, Work};
 use crate::ordered::Control;
 use crate::service::Service;
 use crate::world::World;
 use crate::{Corrupted, ServeError, limits};
 
-/// The last change that this replica asked for as the leader.
+/// The last behavior that this replica has asked for.
 #[derive(Debug, Default)]
 pub(super) struct AskedBehavior {
     asked: Option<(u16, u64)>,
@@ -35,17 +35,17 @@ impl AskedBehavior {
 }
 
 impl<S: Service, W: World> Core<S, W> {
-    /// If this replica leads, and every other one can act as a newer behavior than the group does, orders the change.
+    /// If this replica and all others can act as a newer behavior than the group does, orders a request that says so.
     pub(super) fn order_newest_behavior(&mut self) {
         let (now_us, own) = (self.env.world.now_us(), self.env.settings.behaviors.newest);
-        if self.executor.running.is_none() || !self.order.orderer.engine_status().is_leader {
+        if self.executor.running.is_none() || !self.order.orderer.can_accept() {
             return;
         }
         let newest = match self.env.hooks.keeps(Rule::AllActAlike) {
             true => self.group.newest_of_others(now_us).map(|others| others.min(own)),
             false => Some(own),
         };
-        let acts_as = behavior::of_order(self.order.orderer.state().behavior);
+        let acts_as = behavior::of_order(self.order.orderer.state().acting);
         if let Some(newest) = newest.filter(|newest| *newest > acts_as)
             && self.asked_behavior.is_due(newest, now_us)
         {
@@ -55,7 +55,7 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// The state changed to one that the order has: this replica acts as the order says there.
     pub(super) fn act_as_ordered(&mut self) {
-        let behavior = behavior::of_order(self.order.orderer.state().behavior);
+        let behavior = behavior::of_order(self.order.orderer.state().acting);
         if let Some(execution) = &mut self.executor.running {
             execution.act_as(behavior);
         }
@@ -64,39 +64,54 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// Whether this replica acts as the order says, as far as it has executed it.
     pub(super) fn acts_as_ordered(&self) -> bool {
-        let behavior = behavior::of_order(self.order.orderer.state().behavior);
+        let behavior = behavior::of_order(self.order.orderer.state().acting);
         self.executor.running.as_ref().is_none_or(|execution| execution.may_act_as(behavior))
     }
 }
 
-/// The next batch has these `rows`; request number `at` of what was `delivered` may say what the group acts as from
-/// then on. Whether this build can run them; if not, this replica ends.
+/// A row of the next batch that says what the group is to act as; what was delivered, and its number there.
+pub(super) type WantingRow<'d> = (usize, &'d Delivered, usize);
+
+/// The next batch has these `rows`, and some of them say what the group is to act as, which takes `needed` replicas.
+/// Whether this build can run them; if not, this replica ends.
 pub(super) fn delivered<S: Service, W: World>(
-    rows: &[BatchRow<Job<S::Request>>],
-    change: Option<(u16, &Delivered, usize)>,
+    rows: &mut [BatchRow<Job<S::Request>>],
+    (wanting, needed): (&[WantingRow<'_>], usize),
     execution: &mut Execution<S>,
     (order, env): (&mut OrderStage, &mut Environment<W>),
 ) -> bool {
-    let acts_as = behavior::of_order(order.orderer.state().behavior);
+    let mut acts_as = behavior::of_order(order.orderer.state().acting);
     // One that has dropped a behavior may have a log from the time before.
     let can_run = env.settings.behaviors.include(acts_as)
         || rows.iter().all(|row| row.request.request().is_none())
         || env.can_act_as(acts_as);
-    let (Some((behavior, delivered, at)), true) = (change, can_run) else { return can_run };
-    execution.changes_behavior();
-    // A replica that acts as another one is wrong in every request, so what was decoded is not believed alone.
-    let again = delivered.batch.requests().nth(at).filter(|request| request.is_intact());
-    if again.and_then(|request| Control::decode(&request.bytes)) != Some(Control::ActAs { behavior }) {
-        env.replace(Corrupted::Behavior);
-        return false;
+    for (row, delivered, at) in wanting.iter().filter(|_| can_run) {
+        let Some(Work::Control(Control::ActAs { behavior })) =
+            rows.get_mut(*row).map(|row| &mut row.request.work)
+        else {
+            continue;
+        };
+        // A replica that acts as another one is wrong in every request, so what was decoded is not believed alone.
+        let again = delivered.batch.requests().nth(*at).filter(order::Request::is_intact);
+        let again = again.and_then(|request| behavior::wanted_by(&request.bytes));
+        if again != Some(*behavior) {
+            env.replace(Corrupted::Behavior);
+            return false;
+        }
+        let before = acts_as;
+        order.orderer.act_as(delivered.batch.origin, *behavior, needed);
+        acts_as = behavior::of_order(order.orderer.state().acting);
+        *behavior = acts_as;
+        if acts_as != before {
+            execution.changes_behavior();
+            if !env.can_act_as(acts_as) {
+                return false;
+            }
+            env.peers.act_as(acts_as);
+            env.world.say(format_args!("the group acts as behavior {acts_as} of its service from here on"));
+        }
     }
-    if !env.can_act_as(behavior) {
-        return false;
-    }
-    order.orderer.act_as(behavior);
-    env.peers.act_as(behavior);
-    env.world.say(format_args!("the group acts as behavior {behavior} of its service from here on"));
-    true
+    can_run
 }
 
 impl<W: World> Environment<W> {

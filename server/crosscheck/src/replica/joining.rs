@@ -53,7 +53,7 @@ impl<S: Service, W: World> Replica<S, W> {
         head: &state::CheckpointHead,
         from_others: bool,
     ) {
-        let (first_batch, behavior) = (head.batch + 1, behavior::of_order(head.order.behavior));
+        let (first_batch, behavior) = (head.batch + 1, behavior::of_order(head.order.acting));
         // A new group changes to a behavior that all know before it serves.
         if head.batch > 0 && !self.core.env.can_act_as(behavior) {
             return;
@@ -84,7 +84,7 @@ impl<S: Service, W: World> Replica<S, W> {
 
     /// Begins to serve clients as soon as there is a leader to order their requests.
     pub(super) fn serve_when_led(&mut self) {
-        let acts_as = behavior::of_order(self.core.order.orderer.state().behavior);
+        let acts_as = behavior::of_order(self.core.order.orderer.state().acting);
         let is_new = self.core.executor.running.is_some()
             && self.core.env.settings.behaviors.include(acts_as)
             && !self.core.clients.are_served();

@@ -40,7 +40,7 @@ impl<S: Service, W: World> Core<S, W> {
             delivered.batch.len(),
         );
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut acts_as) = (None, None);
+        let (mut checkpoint, mut wanting) = (None, Vec::new());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -57,7 +57,7 @@ impl<S: Service, W: World> Core<S, W> {
                 Work::Control(Control::Checkpoint { session, limit }) => {
                     checkpoint = Some((*session, *limit))
                 }
-                Work::Control(Control::ActAs { behavior }) => acts_as = Some((*behavior, number)),
+                Work::Control(Control::ActAs { .. }) => wanting.push((number, delivered, number)),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -68,8 +68,8 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
-        let change = acts_as.map(|(behavior, number)| (behavior, delivered, number));
-        if !acting::delivered(&rows.rows, change, execution, (&mut self.order, &mut self.env)) {
+        let wanting = (&wanting[..], self.group.faults() + 1);
+        if !acting::delivered(&mut rows.rows, wanting, execution, (&mut self.order, &mut self.env)) {
             return;
         }
         if let Some((session, limit)) = checkpoint {

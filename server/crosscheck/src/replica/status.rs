@@ -67,7 +67,7 @@ impl<S: Service, W: World> Replica<S, W> {
             last_evidence: env.evidence.last().as_ref().map(crate::evidence::line),
             large: env.large(),
             sent: env.peers.sent,
-            behavior: crate::behavior::of_order(self.core.order.orderer.state().behavior),
+            behavior: crate::behavior::of_order(self.core.order.orderer.state().acting),
             newest_behavior: env.settings.behaviors.newest,
             counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
             giving: execution.and_then(|execution| self.core.copies.given(execution.locks())),

@@ -33,8 +33,8 @@ struct MixedRows<R> {
     tags: Vec<(u16, u64)>,
     /// Parts of a copy of the state, and its checkpoint: packed behind the batch.
     copied: Vec<(Control, Footprint)>,
-    /// What the group acts as from this batch on, as request of that number of that part says.
-    acts_as: Option<(u16, usize, usize)>,
+    /// Rows that say what the group is to act as: the part, and the number there.
+    wanting: Vec<(usize, usize, usize)>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -77,14 +77,13 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             keys: Vec::with_capacity(len + 1),
             tags: Vec::new(),
             copied: Vec::new(),
-            acts_as: None,
+            wanting: Vec::new(),
         };
         for (number, part) in parts.iter().enumerate() {
             mixed.add((number, part), execution, &mut self.core.env);
         }
-        let change = mixed.acts_as.map(|(behavior, part, at)| (behavior, &parts[part], at));
-        if !acting::delivered(&mixed.rows.rows, change, execution, (&mut self.core.order, &mut self.core.env))
-        {
+        let of = (&mut self.core.order, &mut self.core.env);
+        if !mixed.follow(&parts, self.core.group.faults() + 1, execution, of) {
             return;
         }
         let order = self.core.order.orderer.state().clone();
@@ -152,8 +151,8 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                         Work::Control(control @ Control::CopyPart { .. }) => {
                             self.copied.push((control.clone(), row.footprint));
                         }
-                        Work::Control(Control::ActAs { behavior }) => {
-                            self.acts_as = Some((*behavior, part_number, at));
+                        Work::Control(Control::ActAs { .. }) => {
+                            self.wanting.push((usize::from(number), part_number, at));
                         }
                         Work::Control(control @ Control::Checkpoint { .. }) => {
                             self.copied.push((control.clone(), Footprint::all()));
@@ -168,6 +167,18 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
             let has_stream = stream != 0 && env.hooks.keeps(Rule::KeepsStreams);
             self.keys.push((keys, has_stream.then(|| of_origin(part.batch.origin, stream))));
         }
+    }
+
+    /// Follows what requests of these parts say that the group is to act as.
+    fn follow<S: Service<Request = R>, W: World>(
+        &mut self,
+        parts: &[Delivered],
+        needed: usize,
+        execution: &mut Execution<S>,
+        of: (&mut OrderStage, &mut Environment<W>),
+    ) -> bool {
+        let wanting: Vec<_> = self.wanting.iter().map(|(row, part, at)| (*row, &parts[*part], *at)).collect();
+        acting::delivered(&mut self.rows.rows, (&wanting, needed), execution, of)
     }
 
     /// Adds a request of the pipeline itself, which runs behind all before it.

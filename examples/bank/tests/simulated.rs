@@ -232,8 +232,8 @@ fn replicas_of_two_releases_answer_alike_and_change_at_one_position() {
     assert!((1..6).contains(&changed), "{changed} of 6 groups act as the new release in the end");
 }
 
-/// The rule that all have to know a behavior is taken away: those that do not know it end. One replica alone that breaks
-/// it changes nothing.
+/// The rule that all have to know a behavior is taken away: those that do not know it end. One replica alone that
+/// breaks it changes nothing.
 #[test]
 fn a_change_that_not_all_know_ends_replicas_and_takes_more_than_one_of_them() {
     let broken = |whom: Where| {

@@ -41,8 +41,10 @@ impl Replica {
         let mut words = arguments.split('\0').skip_while(|word| *word != "--config");
         let configuration = words.nth(1).expect("`up` names it").to_owned();
         kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("killed");
-        // Until then it has its addresses.
-        wait_until("it has ended", || fs::read_link(format!("/proc/{pid}/exe")).is_err());
+        // Until its last thread has ended, it has its addresses.
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let is_running = || fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+        wait_until("it has ended", || !is_running() && threads() <= 1);
         let log = group.directory.path().join(format!("log-{number}"));
         Replica { configuration, log, process: None }
     }

@@ -28,7 +28,7 @@ pub struct Cli {
 pub enum CliCommand {
     /// Commands that prepare a group, run it, and query it.
     #[command(flatten)]
-    Node(NodeCommand<MemcachedOptions>),
+    Node(Box<NodeCommand<MemcachedOptions>>),
     /// Demonstrate load, faults, detection and repair on a cluster of its own
     #[cfg(feature = "inject")]
     #[command(long_about = crate::demo::ABOUT)]

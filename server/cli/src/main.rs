@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 fn run(command: CliCommand) -> CommandOutcome {
     match command {
-        CliCommand::Node(command) => cli::run(command),
+        CliCommand::Node(command) => cli::run(*command),
         #[cfg(feature = "inject")]
         CliCommand::Demo(args) => demo::run(&args),
         #[cfg(feature = "inject")]

@@ -76,7 +76,7 @@ struct SqlCli {
 enum SqlCommand {
     /// Commands that prepare a group, run it, and query it.
     #[command(flatten)]
-    Node(NodeCommand<SqlOptions>),
+    Node(Box<NodeCommand<SqlOptions>>),
     /// Write the whole database into a file, while the group serves
     #[command(long_about = ABOUT_DUMP)]
     Dump(DumpArgs),
@@ -88,7 +88,7 @@ enum SqlCommand {
 fn main() -> ExitCode {
     node::program::enter::<SqlProgram>();
     outcome::report(match SqlCli::parse().command {
-        SqlCommand::Node(command) => node::run::<SqlProgram>(command),
+        SqlCommand::Node(command) => node::run::<SqlProgram>(*command),
         SqlCommand::Dump(args) => copy_client::dump(&args),
         SqlCommand::Load(args) => copy_client::load(&args),
     })

@@ -48,12 +48,19 @@ impl Dress {
     }
 }
 
+/// How long the last messages of a process that has ended are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// A running replica.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     /// The supervisor never writes to it: closing it asks the replica to stop.
     tether: Option<ChildStdin>,
+    /// Reads its stderr, where that is piped, to its end.
+    reader: Option<thread::JoinHandle<()>>,
+    /// When it was found that it had ended, and whether all that it had said was read by then.
+    ended: Option<(Instant, bool)>,
 }
 
 impl Process {
@@ -101,20 +108,21 @@ impl Process {
             .process_group(0)
             .spawn()?;
         let tether = child.stdin.take();
-        Ok(Process { child, tether })
+        Ok(Process { child, tether, reader: None, ended: None })
     }
 
     /// Sends each line of its stderr, where that is piped, to `said`.
     fn heard(mut self, number: u8, said: Sender<(u8, String)>) -> io::Result<Self> {
         if let Some(stderr) = self.child.stderr.take() {
-            thread::Builder::new().name(format!("replica-{number}-stderr")).spawn(move || {
+            let reader = thread::Builder::new().name(format!("replica-{number}-stderr"));
+            self.reader = Some(reader.spawn(move || {
                 for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).into_owned();
                     if said.send((number, line)).is_err() {
                         break;
                     }
                 }
-            })?;
+            })?);
         }
         Ok(self)
     }
@@ -128,6 +136,17 @@ impl Process {
     pub fn ended(&mut self) -> Option<ExitStatus> {
         // An error here means that the child was reaped elsewhere, and no other code reaps it.
         self.child.try_wait().ok().flatten()
+    }
+
+    /// How it ended, once all that it has said was sent before the last call: what it said last is why it ended. A
+    /// process of its own may have its stderr and go on; that is waited for no longer than [`LAST_WORDS`].
+    pub fn ended_and_read(&mut self) -> Option<ExitStatus> {
+        let status = self.ended()?;
+        let is_read = self.reader.as_ref().is_none_or(thread::JoinHandle::is_finished);
+        let (since, was_read) = *self.ended.get_or_insert((Instant::now(), false));
+        let is_late = since.elapsed() > LAST_WORDS;
+        self.ended = Some((since, is_read));
+        (was_read || is_late).then_some(status)
     }
 
     /// Requests a clean stop.

@@ -221,7 +221,7 @@ impl Drop for Supervisor {
 impl Ward {
     /// Detects that the process has ended.
     fn bury(&mut self, now: Instant) -> Option<SupervisorEvent> {
-        let status = self.process.as_mut()?.ended()?;
+        let status = self.process.as_mut()?.ended_and_read()?;
         self.process = None;
         if std::mem::take(&mut self.is_released) {
             self.serving_since = None;

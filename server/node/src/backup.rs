@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> CommandOutcome {
     match (&args.action, &args.to) {
         (Some(Action::Verify { file, json }), _) => {
             let backup = backup::verify(file)?;
-            tell(file, &backup, "intact", *json)
+            report(file, &backup, "intact", *json)
         }
         (None, Some(to)) => take(args, to),
         (None, None) => Err(misuse("--to FILE is missing")),
@@ -89,24 +89,24 @@ pub fn run(args: &Args) -> CommandOutcome {
 
 fn take(args: &Args, to: &Path) -> CommandOutcome {
     let sources: Vec<_> = args.target.replicas()?.into_iter().map(|replica| replica.admin).collect();
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let mut progress = |TakeProgress { bytes: there, total }: TakeProgress| {
-        if told.elapsed() >= PROGRESS {
-            told = Instant::now();
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
             let of = total.map_or_else(String::new, |total| format!(" of {}", bytes(total)));
             eprintln!("{}: {}{of} so far", program::name(), bytes(there));
         }
     };
     let taking = Taking { to, replaces: args.force, patience: PATIENCE };
     match backup::take(&sources, &taking, &mut progress) {
-        Ok(backup) => tell(to, &backup, "written", args.json),
+        Ok(backup) => report(to, &backup, "written", args.json),
         Err(error @ BackupError::Exists { .. }) => Err(misuse(error.to_string())),
         Err(error) => Err(error.into()),
     }
 }
 
-fn tell(file: &Path, backup: &Backup, is: &str, as_json: bool) -> CommandOutcome {
-    let Backup { header, end, digest } = backup;
+fn report(file: &Path, backup: &Backup, is: &str, as_json: bool) -> CommandOutcome {
+    let Backup { header, end, .. } = backup;
     let group = &header.group;
     let setting = |wanted: &str| {
         let found = group.settings.iter().find(|(name, _)| name == wanted);
@@ -114,9 +114,8 @@ fn tell(file: &Path, backup: &Backup, is: &str, as_json: bool) -> CommandOutcome
     };
     let (service, mode) = (setting(crosscheck::SERVICE), setting("mode"));
     if as_json {
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         say_json(&json!({
-            "file": file, "is": is, "sha256": digest, "service": service, "mode": mode, "group": group.cluster,
+            "file": file, "is": is, "sha256": backup.sha256(), "service": service, "mode": mode, "group": group.cluster,
             "release": group.release, "replicas": group.replicas, "agreed_by": header.agreed_by,
             "taken_us": header.made_us, "position": end.index, "batch": end.batch, "ordered_time_us": end.time_us,
             "pieces": end.pieces, "bytes": end.bytes,

@@ -48,9 +48,14 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// The first bytes of the digest as text: two files with the same one are the same backup.
+    /// The digest as text.
+    pub fn sha256(&self) -> String {
+        self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The beginning of that text: two files with the same one are the same backup.
     pub fn name(&self) -> String {
-        self.digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        self.sha256().chars().take(16).collect()
     }
 }
 

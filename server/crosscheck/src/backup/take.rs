@@ -26,7 +26,7 @@ const ORDER_AGAIN: Duration = Duration::from_secs(5);
 /// Questions that may wait for a replica's thread: pieces in flight, and some more.
 const WAITING: usize = 64;
 /// The number by which the receiver knows itself: none of a replica.
-const NOBODY: u8 = u8::MAX;
+const NO_REPLICA: u8 = u8::MAX;
 
 /// What is wanted of a backup.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ pub fn take(
         path: taking.to,
     };
     let mut receiving = Receiving {
-        receiver: Receiver::new(NOBODY, slots, begun.logged),
+        receiver: Receiver::new(NO_REPLICA, slots, begun.logged),
         group: Asked::of(begun.sources),
         start: Instant::now(),
         ordered: None,

@@ -359,6 +359,7 @@ impl<'a> TrialCluster<'a> {
             let last = if pid == before.0 { before.1 } else { 0 };
             self.seen[number] = (pid, records.last().map_or(last, |record| record.number));
             for record in records {
+                let _ = self.record("evidence", &json!({ "by": number + 1, "record": record }));
                 // The text after the colon names the object.
                 let ended = record.outcome.split(':').next().unwrap_or_default().to_owned();
                 *episode.evidence.entry(ended).or_default() += 1;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use sim::memcached::OfMemcached;
-use sim::mutation::{MUTATIONS, SEEDS, caught};
+use sim::mutation::{Caught, MUTATIONS, SEEDS, caught};
 use sim::report::{self, CampaignTotals};
 use sim::{Faults, Options, RunSummary, fault, run, shrink};
 use wire::mix;
@@ -404,12 +404,12 @@ fn command(seed: u64, options: &Options) -> String {
 fn mutations() -> CommandOutcome {
     let mut all = true;
     for mutation in &MUTATIONS {
-        let broken = caught(mutation, SEEDS);
+        let Caught { broken, seed } = caught(mutation, SEEDS);
         let noticed = broken.contains(mutation.expects);
         all &= noticed;
         let names: Vec<&str> = broken.into_iter().collect();
         let verdict = if noticed { "noticed" } else { "NOT NOTICED" };
-        let by = format!("{verdict} by {} (expected: {})", names.join(", "), mutation.expects);
+        let by = format!("{verdict} by {} (expected: {}), seed {seed}", names.join(", "), mutation.expects);
         say(&format!("{:14} {:72} {by}", mutation.name, mutation.what))?;
     }
     Ok(CommandVerdict::of(all))

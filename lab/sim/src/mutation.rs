@@ -451,14 +451,23 @@ impl Mutation {
     }
 }
 
+/// What came of a mutation.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The checkers that noticed.
+    pub broken: BTreeSet<&'static str>,
+    /// The last seed that was needed.
+    pub seed: u64,
+}
+
 /// The promises that broke over the first `seeds` seeds with memcached; it ends early when the expected one has.
-pub fn caught(mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
+pub fn caught(mutation: &Mutation, seeds: u64) -> Caught {
     caught_with(&OfMemcached::default(), mutation, seeds)
 }
 
 /// As [`caught`], with another service.
-pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -> BTreeSet<&'static str> {
-    let mut broken = BTreeSet::new();
+pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -> Caught {
+    let mut caught = Caught { broken: BTreeSet::new(), seed: mutation.first };
     let faults = Faults::parse(mutation.faults).unwrap_or(Faults::None);
     let options = Options {
         requests: 400,
@@ -478,10 +487,11 @@ pub fn caught_with<W: Workload>(workload: &W, mutation: &Mutation, seeds: u64) -
         ..Options::default()
     };
     for seed in mutation.first..mutation.first + seeds {
-        broken.extend(simulate(workload, seed, &options).broken);
-        if broken.contains(mutation.expects) {
+        caught.seed = seed;
+        caught.broken.extend(simulate(workload, seed, &options).broken);
+        if caught.broken.contains(mutation.expects) {
             break;
         }
     }
-    broken
+    caught
 }

@@ -327,7 +327,8 @@ impl Keeper {
     }
 
     /// What is wrong with the group; none when all replicas serve, are connected, follow one leader, hold no reply
-    /// back and keep pace.
+    /// back and keep pace, and no armed fault is left: one that waits for a client that is still away would take
+    /// effect while the next victim is faulty.
     pub fn unwell(&self) -> Option<String> {
         let mut leaders = BTreeSet::new();
         for number in 0..self.size() {
@@ -339,6 +340,7 @@ impl Keeper {
                 _ if status.peers.len() + 1 < self.size() => format!("sees only {:?}", status.peers),
                 _ if status.leader.is_none() => "knows no leader".to_owned(),
                 _ if status.held > 0 => format!("holds back {} replies", status.held),
+                _ if status.armed > 0 => format!("has {} faults armed", status.armed),
                 _ if status.alone => "hears too few others".to_owned(),
                 _ if status.verification.as_ref().is_some_and(VerificationStatus::lags) => "lags".to_owned(),
                 _ => {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::hexadecimal::{bytes_of, digits_of};
 use crate::{limits, private};
 
 /// A group's name and its secret.
@@ -29,7 +30,7 @@ impl GroupKey {
         let (mut name, mut key) = ([0; 4], [0; 32]);
         random(&mut key)?;
         random(&mut name)?;
-        let cluster = cluster.map_or_else(|| hexadecimal(&name), str::to_owned);
+        let cluster = cluster.map_or_else(|| digits_of(&name), str::to_owned);
         check_name(&cluster)?;
         Ok(GroupKey { cluster, key })
     }
@@ -57,15 +58,14 @@ impl GroupKey {
         let (first, second) = text.split_once('\n').unwrap_or((text, ""));
         let cluster = value(first, "cluster").ok_or("line 1 is not `cluster = \"NAME\"`")?;
         check_name(cluster)?;
-        let digits = value(second, "key");
-        let key =
-            digits.and_then(bytes_of).ok_or("line 2 is not `key = \"64 lower-case hexadecimal digits\"`")?;
+        let key = value(second, "key").and_then(bytes_of).and_then(|key| key.try_into().ok());
+        let key = key.ok_or("line 2 is not `key = \"64 lower-case hexadecimal digits\"`")?;
         Ok(GroupKey { cluster: cluster.to_owned(), key })
     }
 
     /// The file's text, two lines of TOML.
     pub fn to_text(&self) -> String {
-        format!("cluster = \"{}\"\nkey = \"{}\"\n", self.cluster, hexadecimal(&self.key))
+        format!("cluster = \"{}\"\nkey = \"{}\"\n", self.cluster, digits_of(&self.key))
     }
 }
 
@@ -88,23 +88,6 @@ fn check_name(cluster: &str) -> Result<(), String> {
 /// The text between the quotes of `name = "..."`.
 fn value<'t>(line: &'t str, name: &str) -> Option<&'t str> {
     line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"')
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes_of(digits: &str) -> Option<[u8; 32]> {
-    let mut key = [0; 32];
-    if digits.len() != 2 * key.len()
-        || !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    {
-        return None;
-    }
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod explain;
 #[cfg(feature = "inject")]
 pub mod faults;
 mod group_key;
+mod hexadecimal;
 mod hooks;
 mod host_time;
 mod image;

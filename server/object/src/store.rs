@@ -228,7 +228,8 @@ impl<T: Critical> Store<T> {
         let here = |slot: u32| self.at(slot).is_some_and(|object| header(object).id() == id);
         let all =
             || (0..self.slots).filter_map(|slot| self.at(slot).map(|object| (header(object).id(), slot)));
-        self.slot_index.find(id, here, all)
+        let held = self.slots as usize - self.free.len().min(self.slots as usize);
+        self.slot_index.find(id, held, here, all)
     }
 
     #[inline]

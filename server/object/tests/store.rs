@@ -1,7 +1,8 @@
 //! Ways over a whole store and to two of its objects, and how a scrub shows objects that are too large.
 
 use object::{
-    Large, ObjectId, Pair, Pieces, Ref, Region, ScopeOptions, Store, Touched, critical, genesis, request,
+    Injection, Large, ObjectId, Pair, Pieces, Ref, Region, ScopeOptions, ScrubFinding, Store, Touched,
+    critical, genesis, request,
 };
 
 #[critical]
@@ -37,6 +38,10 @@ impl Bank {
     }
     fn close(&mut self, account: Ref<Account>) {
         self.accounts.expect_remove(account);
+    }
+    /// How many of these there are, by their names alone.
+    fn count_of(&self, accounts: &[Ref<Account>]) -> usize {
+        accounts.iter().filter(|account| self.accounts.contains(Ref::to(account.id()))).count()
     }
     fn balances(&self) -> Vec<u64> {
         self.accounts.iter().map(|(_, account)| account.balance()).collect()
@@ -141,4 +146,27 @@ fn two_tables_of_one_owner_have_objects_of_their_own() {
     for number in numbers {
         assert_eq!(ledger.balances(number), (u64::from(number), 1_000_000 + u64::from(number)));
     }
+}
+
+/// Searches have made an index of the store before the fault, and references have lost their slots, as after a repair.
+#[test]
+fn a_doubled_object_is_still_found_when_its_twin_is_gone() {
+    let (mut bank, mut accounts) = bank();
+    run(&mut bank, 4, |bank| accounts.extend((0..12).map(|balance| bank.open(balance))));
+    let found = |bank: &mut Bank, position| run(bank, position, |bank| bank.count_of(&accounts)).0;
+    assert_eq!(found(&mut bank, 900), 16);
+    let doubled = accounts[3].id();
+    bank.inject(doubled, &Injection::Double).expect("it is there");
+    bank.inject(doubled, &Injection::Lose).expect("it is there");
+    assert_eq!(bank.scrub(9), [], "one of the two is left, and it is whole");
+    assert_eq!(found(&mut bank, 901), 16);
+    // What should not be there is dropped, and its twin with it.
+    bank.inject(doubled, &Injection::Double).expect("it is there");
+    bank.replace(doubled, None).expect("a repair");
+    assert_eq!(found(&mut bank, 902), 15);
+    assert_eq!(
+        bank.scrub(9),
+        [ScrubFinding::Lost(doubled)],
+        "one object is missing, and none is there twice"
+    );
 }

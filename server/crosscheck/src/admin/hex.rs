@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
+use crate::hexadecimal::{bytes_of, digits_of};
 
 /// Bytes that travel as hexadecimal digits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,12 +14,7 @@ pub struct HexBytes(pub Bytes);
 
 impl Serialize for HexBytes {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(2 * self.0.len());
-        for byte in &self.0 {
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-        to.serialize_str(&text)
+        to.serialize_str(&digits_of(&self.0))
     }
 }
 
@@ -34,12 +29,9 @@ impl<'de> Deserialize<'de> for HexBytes {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<HexBytes, E> {
-                let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
-                let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
-                let (pairs, odd) = text.as_bytes().as_chunks::<2>();
-                let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-                let bytes = bytes.filter(|_| odd.is_empty());
-                bytes.map(|bytes| HexBytes(bytes.into())).ok_or_else(|| E::custom("no hexadecimal digits"))
+                bytes_of(text)
+                    .map(|bytes| HexBytes(bytes.into()))
+                    .ok_or_else(|| E::custom("no hexadecimal digits"))
             }
         }
         from.deserialize_str(Digits)

@@ -50,7 +50,7 @@ pub struct Backup {
 impl Backup {
     /// The digest as text.
     pub fn sha256(&self) -> String {
-        self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        crate::hexadecimal::digits_of(&self.digest)
     }
 
     /// The beginning of that text: two files with the same one are the same backup.

@@ -34,6 +34,7 @@ mod replica_sets;
 mod rows;
 mod schedule_stage;
 mod scrubs;
+mod settings;
 mod solo;
 mod state_transfer;
 mod status;
@@ -193,6 +194,7 @@ impl<S: Service, W: World> Replica<S, W> {
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
             calls: Calls::default(),
+            configuration_check: settings::ConfigurationCheck::default(),
             env,
         };
         Replica {
@@ -241,6 +243,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
         self.core.order_copy();
         self.on_peer_events(received);
+        self.core.answer_operators();
         self.core.clients.flush();
         // Batches that were executed in this round make room for waiting ones.
         self.core.executor.is_busy |= self.core.order.can_go_on();

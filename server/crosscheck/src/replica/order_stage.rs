@@ -118,6 +118,11 @@ impl OrderStage {
         let _ = self.submit(ordered::summed(control.encode()), Recipient::NoClient);
     }
 
+    /// Gives a request of the service a position whose reply goes to an operator. False if there is no room.
+    pub(super) fn submit_for_operator(&mut self, request: order::Request, ticket: u64) -> bool {
+        self.orderer.can_accept() && self.submit(request, Recipient::Operator(ticket)).is_ok()
+    }
+
     /// # Errors
     /// When the orderer does not accept it: the recipient, which will get no reply.
     fn submit(&mut self, request: order::Request, owner: Recipient) -> Result<(), Recipient> {

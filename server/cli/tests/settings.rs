@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::failover::{end_right, kill_while, load};
 use crate::support::cluster::{Cluster, PATIENCE, Wish};
 use memcached_client::{Client, Failure};
 use rustix::process::Signal;
@@ -40,19 +41,17 @@ fn must_set(cluster: &Cluster, name: &str, value: u64) -> u64 {
     settings(cluster)[name].1
 }
 
-/// Values and positions.
+/// Values that are numbers, and positions.
 fn settings(cluster: &Cluster) -> BTreeMap<String, (u64, u64)> {
     let (code, reported) = cluster.command(&["group", "get", "--json"]);
     assert_eq!(code, 0, "{reported}\n{}", cluster.seen());
     let parse = |line: &str| {
         let setting: Value = serde_json::from_str(line).expect("JSON");
-        let value = setting["value"].as_str().expect("a text").parse().expect("a number");
-        (
-            setting["name"].as_str().expect("a name").to_owned(),
-            (value, setting["set_at"].as_u64().expect("one")),
-        )
+        let (name, set_at) = (setting["name"].as_str().expect("a name"), setting["set_at"].as_u64());
+        let value = setting["value"].as_str().expect("a text").parse().ok()?;
+        Some((name.to_owned(), (value, set_at.expect("a position"))))
     };
-    reported.lines().map(parse).collect()
+    reported.lines().filter_map(parse).collect()
 }
 
 /// What each replica says of its settings by itself.
@@ -227,7 +226,7 @@ fn the_longest_item_is_one_thing_at_all_replicas_and_wrong_values_are_refused() 
             "{reported}"
         );
         assert_equal_settings(&cluster, &settings(&cluster));
-        let (code, reported) = cluster.command(&["group", "get", "reads"]);
+        let (code, reported) = cluster.command(&["group", "get", "memory"]);
         assert!(code == 2 && reported.contains("there are memory_limit_mb, item_size_max"), "{reported}");
         assert_unharmed(&cluster, &pids);
         cluster.finish();
@@ -344,4 +343,76 @@ fn a_group_that_orders_nothing_says_that_the_change_may_come_later() {
     assert_equal_settings(&cluster, &settings(&cluster));
     cluster.assert_equal_state();
     cluster.finish();
+}
+
+/// Reads without a batch are switched on and off under load: what each client reads is right throughout.
+#[test]
+fn reads_are_switched_for_the_whole_group_under_load() {
+    let cluster = Cluster::up(&Wish { mode: "R0GV", ..Wish::default() });
+    let pids: Vec<u32> = (0..3).map(|replica| cluster.pid(replica)).collect();
+    let local_reads = |cluster: &Cluster| -> Vec<u64> {
+        let count = |replica| cluster.status(replica)?["verification"]["local_reads"].as_u64();
+        (0..3).map(|replica| count(replica).unwrap_or(0)).collect()
+    };
+    let running = load(&cluster).start();
+    running.must_go_on(500, "while all reads take a batch");
+    assert_eq!(local_reads(&cluster), [0; 3]);
+    let (code, reported) = set(&cluster, "reads", "local");
+    assert!(code == 0 && reported.contains("reads is local from position "), "{reported}");
+    cluster.wait_until("each replica answers reads itself", |cluster| {
+        local_reads(cluster).iter().all(|count| *count > 100)
+    });
+    running.must_go_on(500, "while reads take none");
+    let (code, reported) = set(&cluster, "reads", "batch");
+    assert!(code == 0 && reported.contains("reads is batch from position "), "{reported}");
+    cluster.assert_equal_state();
+    running.must_go_on(100, "until all replicas have it");
+    let before = local_reads(&cluster);
+    running.must_go_on(500, "while all reads take a batch again");
+    assert_eq!(local_reads(&cluster), before);
+    // A replica that was away learns what the group has; its file does not know.
+    let (code, _) = set(&cluster, "reads", "local");
+    assert_eq!(code, 0);
+    kill_while(&cluster, 1, || running.must_go_on(100, "while a replica is down"));
+    wait_said(
+        &cluster,
+        1,
+        "reads is batch in this replica's configuration, and local in the group (set at position",
+    );
+    // The clients of the load have gone elsewhere.
+    let mut again = client(&cluster, 1);
+    cluster.wait_until("it answers reads itself", |cluster| {
+        again.get("key").expect("an answer");
+        local_reads(cluster)[1] > 10
+    });
+    assert_eq!(cluster.pid(0), pids[0], "only the one that was killed was restarted");
+    for (value, said) in [("some", "`some` is none of batch, local"), ("", "none of batch, local")] {
+        let (code, reported) = set(&cluster, "reads", value);
+        assert!(code == 1 && reported.contains(said), "{reported}");
+    }
+    end_right(cluster, running);
+}
+
+/// In a group that is founded with reads without a batch, that is its setting; and where there is no such thing, the
+/// command says so.
+#[test]
+fn a_group_has_the_reads_of_its_founding() {
+    let cluster = Cluster::up(&Wish { mode: "R0GV", reads: "local", ..Wish::default() });
+    cluster.wait_until("the founding is ordered", |cluster| {
+        let (_, reported) = cluster.command(&["group", "get", "reads"]);
+        reported.contains("local") && reported.contains("since the founding")
+    });
+    kill_while(&cluster, 2, || {});
+    assert!(cluster.lines(2).iter().all(|line| !line.contains("in this replica's configuration, and")));
+    cluster.assert_equal_state();
+    cluster.finish();
+    for (mode, replicas, said) in [
+        ("RDGX", 3, "setting of verified mode, and this group has mode RDGX"),
+        ("R0GV", 2, "two replicas without a"),
+    ] {
+        let cluster = Cluster::up(&Wish { mode, replicas, ..Wish::default() });
+        let (code, reported) = set(&cluster, "reads", "local");
+        assert!(code == 1 && reported.contains(said), "{reported}");
+        cluster.finish();
+    }
 }

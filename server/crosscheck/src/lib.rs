@@ -41,6 +41,7 @@ mod overwrite;
 mod packed_state;
 mod passwords;
 mod peers;
+mod pipeline_settings;
 pub mod private;
 mod program;
 mod reads;

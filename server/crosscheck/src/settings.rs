@@ -216,7 +216,8 @@ pub struct Settings {
     /// all of them (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired
     /// afterwards.
     pub extra_protection: bool,
-    /// In verified mode: how requests that only read are answered. Replicas may differ in it.
+    /// In verified mode: how requests that only read are answered in a group that is founded. Later the group has a
+    /// value of its own.
     pub reads: Reads,
 }
 
@@ -241,9 +242,9 @@ impl Settings {
         self.mode.verified && self.peers.len() == 2
     }
 
-    /// Whether requests that only read are answered without a batch.
-    pub fn reads_locally(&self) -> bool {
-        self.reads == Reads::Local && self.mode.verified && !self.is_pair() && !self.is_witness()
+    /// Whether this group can answer requests that only read without a batch.
+    pub fn group_reads_locally(&self) -> bool {
+        self.mode.verified && !self.is_pair()
     }
 
     /// Threads that serve client connections, counting the only one that a replica with one worker has.

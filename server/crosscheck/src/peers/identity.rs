@@ -4,6 +4,7 @@ use super::hello::{BUILD, Hello, PROTOCOL, Purpose};
 use super::secure::Secret;
 use crate::group_settings::AT_FOUNDING;
 use crate::outcome::ServeError;
+use crate::pipeline_settings::pipeline_at_founding;
 use crate::program;
 use crate::settings::{Durability, Settings};
 
@@ -47,8 +48,8 @@ impl Identity {
 /// in what is founded.
 fn at_founding(settings: &Settings) -> impl Iterator<Item = (String, String)> + '_ {
     let founds = !settings.has_data && !settings.is_witness();
-    let of_founding = settings.founding.iter().filter(move |_| founds);
-    of_founding.map(|(name, value)| (format!("{AT_FOUNDING}{name}"), value.clone()))
+    let of_founding = settings.founding.iter().cloned().chain(pipeline_at_founding(settings));
+    of_founding.filter(move |_| founds).map(|(name, value)| (format!("{AT_FOUNDING}{name}"), value))
 }
 
 /// What has to be equal at all replicas of a group: name and value, in the order of the configuration.

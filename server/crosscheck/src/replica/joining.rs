@@ -7,7 +7,6 @@ use super::Replica;
 use super::agree::NotProven;
 use super::disk_writer::KeptState;
 use super::execution::Execution;
-use super::settings::ConfigurationCheck;
 use super::solo::WorkerLinks;
 use super::state_transfer::Arrived;
 use crate::admin::ReplicaPhase;
@@ -23,9 +22,8 @@ use crate::{ServeError, behavior, state};
 impl<S: Service, W: World> Replica<S, W> {
     /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
     pub(super) fn on_established(&mut self, joined: bool) {
-        if joined || self.core.env.settings.has_data || self.core.executor.base.is_some() {
-            self.core.configuration_check = ConfigurationCheck::Due;
-        }
+        let has_state = self.core.env.settings.has_data || self.core.executor.base.is_some();
+        self.core.own_settings.begin(!joined && !has_state);
         if joined {
             self.phase = ReplicaPhase::Joining;
             // Of a backup, for a founding in which this replica has no part.

@@ -194,7 +194,7 @@ impl<S: Service, W: World> Replica<S, W> {
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
             calls: Calls::default(),
-            configuration_check: settings::ConfigurationCheck::default(),
+            own_settings: settings::OwnSettings::default(),
             env,
         };
         Replica {
@@ -252,7 +252,9 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Order: requests of own clients go to the leader, and what is ordered comes back.
     fn submit_and_order(&mut self) {
         let core = &mut self.core;
-        let reads = core.executor.running.as_ref().and_then(|execution| self.agreement.sorts(execution));
+        let order = core.order.read_order();
+        let reads = core.executor.running.as_ref();
+        let reads = reads.and_then(|execution| self.agreement.sorts(execution, order));
         if let Err(what) = core.order.submit_waiting(&core.env.hooks, &mut core.clients, reads) {
             core.env.replace(what);
         }

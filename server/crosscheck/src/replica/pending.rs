@@ -59,6 +59,11 @@ impl PendingReplies {
         self.waiting.next_number()
     }
 
+    /// The tag of the first request whose recipient was not taken.
+    pub(super) fn first_tag(&self) -> u64 {
+        self.waiting.first_number()
+    }
+
     /// The log has taken the next request.
     pub(super) fn push(&mut self, owner: Recipient) {
         self.waiting.push(owner);

@@ -165,6 +165,8 @@ impl<W: Workload> Role<W> {
             idle_timeout: None,
             buffer_limit: crosscheck::limits::BUFFERS,
             service: if self.is_silent { Vec::new() } else { service.settings() },
+            founding: Vec::new(),
+            has_data: false,
             group_key: Some(GroupKey {
                 cluster: cluster.to_owned(),
                 key: [KEYS[usize::from(self.is_open)]; 32],

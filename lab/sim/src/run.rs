@@ -269,6 +269,8 @@ enum Event {
     Again { victim: u8, inject: Inject },
     /// A verifier wants another view again, so many times more.
     Storm { victim: u8, more: u64 },
+    /// The operator sets how reads are answered, so many times more.
+    SetReads { more: u64 },
     /// The power of a machine is off by now, if its process is still that one.
     PowerOff { replica: u8, incarnation: u64 },
     /// A lasting fault ends.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crosscheck::MakeProtocol;
 #[cfg(feature = "lab")]
 pub use lab::Experiment;
-use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
+use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, MEMORY_MB_MAX};
+use memcached::settings::{ITEM, MEMORY};
 use node::config::{PasswordFile, TableReader};
 use node::{Application, ReplicaParts, Wrong};
 
@@ -44,12 +45,11 @@ Member 0 of an item is its key and the value behind it: bits from 32 on, after t
     fn build(options: &MemcachedOptions) -> Result<ReplicaParts<Self>, String> {
         #[cfg(feature = "lab")]
         options.experiment.apply();
-        let config = options.config();
-        let service = memcached::Memcached::new(config).map_err(|error| error.to_string())?;
+        let service = memcached::Memcached::new(options.config()).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
         let passwords = options.password_file.open()?.map(Arc::new);
         let make_protocol: MakeProtocol<memcached::Connection> = Arc::new(move |accepted| {
-            let connection = memcached::Connection::new(config, stats.clone(), accepted.counters.clone());
+            let connection = memcached::Connection::new(stats.clone(), accepted.counters.clone());
             match &passwords {
                 Some(passwords) => connection.asking_for(passwords.clone()),
                 None => connection,
@@ -103,14 +103,14 @@ impl MemcachedOptions {
 }
 
 impl node::ServiceOptions for MemcachedOptions {
-    const FIELDS: &'static [&'static str] = &["memory_limit_mb", "item_size_max", PasswordFile::FIELD];
+    const FIELDS: &'static [&'static str] = &[MEMORY, ITEM, PasswordFile::FIELD];
     const LAB_FIELDS: &'static [&'static str] = &["work_us", "guarded_classes"];
     const EXAMPLE: &'static str = include_str!("service.toml");
 
     fn read(file: &mut TableReader<'_>) -> Self {
         let default = MemcachedOptions::default();
-        let memory = file.integer("memory_limit_mb", 1..=1 << 20, "MiB");
-        let item = file.integer("item_size_max", ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
+        let memory = file.integer(MEMORY, 1..=u64::from(MEMORY_MB_MAX), "MiB");
+        let item = file.integer(ITEM, ITEM_BYTES_MIN as u64..=ITEM_BYTES_MAX as u64, "bytes");
         MemcachedOptions {
             memory_limit_mb: memory.unwrap_or(default.memory_limit_mb),
             item_size_max: item.unwrap_or(default.item_size_max),
@@ -150,18 +150,18 @@ impl node::ServiceOptions for MemcachedOptions {
         Some(("memory_limit_mb", self.memory_limit_mb))
     }
 
+    #[cfg(feature = "lab")]
     fn equal_on_all_replicas(&self) -> Vec<(String, String)> {
-        let memory = ("memory_limit_mb".to_owned(), self.memory_limit_mb.to_string());
-        let item = ("item_size_max".to_owned(), self.item_size_max.to_string());
-        #[cfg(feature = "lab")]
-        let of_experiment = self.experiment.equal_settings();
-        #[cfg(not(feature = "lab"))]
-        let of_experiment = None;
-        [memory, item].into_iter().chain(of_experiment).collect()
+        self.experiment.equal_settings().into_iter().collect()
+    }
+
+    fn at_founding(&self) -> Vec<(String, String)> {
+        let values = [(MEMORY, self.memory_limit_mb), (ITEM, self.item_size_max)];
+        values.map(|(name, value)| (name.to_owned(), value.to_string())).into()
     }
 
     fn request_bytes(&self) -> usize {
-        self.config().request_bytes()
+        memcached::Config::request_bytes()
     }
 }
 
@@ -253,12 +253,13 @@ mod tests {
     #[test]
     fn settings_that_must_be_equal_keep_their_names_and_order() {
         let settings = parse(&example::<MemcachedOptions>()).expect("the example").settings();
-        let expected = [
-            ("service", concat!("crosscheck ", env!("CARGO_PKG_VERSION"))),
-            ("memory_limit_mb", "1024"),
-            ("item_size_max", "1048576"),
-        ];
-        assert_eq!(settings.service, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let pairs = |of: &[(&str, &str)]| -> Vec<(String, String)> {
+            of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let service = [("service", concat!("crosscheck ", env!("CARGO_PKG_VERSION")))];
+        assert_eq!(settings.service, pairs(&service));
+        let founding = [("memory_limit_mb", "1024"), ("item_size_max", "1048576")];
+        assert_eq!(settings.founding, pairs(&founding), "equal where a group is founded");
     }
 
     #[test]

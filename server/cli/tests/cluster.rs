@@ -16,5 +16,6 @@ mod founding;
 mod mistakes;
 mod real_clients;
 mod restarts;
+mod settings;
 mod slow_disk;
 mod verified;

@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::group_settings::GroupSetting;
+
 /// One line from `crosscheck status`, `digest`, `inject` and the like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case")]
@@ -67,8 +69,35 @@ pub enum AdminCommand {
         /// The message.
         message: HexBytes,
     },
+    /// Asks for the settings of the group; with a change, that one is ordered first. Answered by [`GroupSettings`].
+    Settings {
+        /// The setting to change, and its new value.
+        #[serde(default)]
+        change: Option<SettingChange>,
+    },
     /// Stops the replica cleanly.
     Shutdown,
+}
+
+/// A new value of a setting of the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingChange {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// Answer to [`AdminCommand::Settings`]: the settings of the group at the position of the command, which this replica
+/// has executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSettings {
+    /// This replica, from 1.
+    pub replica: u8,
+    /// Why the group did not take the change; none if it did, or if there was none.
+    pub refused: Option<String>,
+    /// All settings.
+    pub settings: Vec<GroupSetting>,
 }
 
 /// Answer to [`AdminCommand::Backup`]: what a backup at this replica would be of.

@@ -233,9 +233,16 @@ fn send(stream: &mut AdminStream, value: &serde_json::Value) -> io::Result<()> {
 
 fn answer(command: AdminCommand, patience: Duration, ask: &impl Fn(Call)) -> serde_json::Value {
     let (answer, answered) = mpsc::channel();
+    let changes = matches!(command, AdminCommand::Settings { change: Some(_) });
     ask(Call { command, answer });
     answered.recv_timeout(patience).unwrap_or_else(|_| {
-        refused("no answer: the replica is busy, without a leader, or on its way out; try again")
+        refused(match changes {
+            true => {
+                "no answer: the group orders nothing now, or this replica is busy or on its way out. The change may \
+                    still take effect, once the group orders requests again: list the settings then"
+            }
+            false => "no answer: the replica is busy, without a leader, or on its way out; try again",
+        })
     })
 }
 

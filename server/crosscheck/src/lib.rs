@@ -22,7 +22,9 @@ mod evidence;
 mod explain;
 #[cfg(feature = "inject")]
 pub mod faults;
+mod founding;
 mod group_key;
+mod group_settings;
 mod hexadecimal;
 mod hooks;
 mod host_time;
@@ -40,6 +42,7 @@ mod overwrite;
 mod packed_state;
 mod passwords;
 mod peers;
+mod pipeline_settings;
 pub mod private;
 mod program;
 mod reads;
@@ -76,6 +79,7 @@ pub use counters::ClientCounters;
 pub use cx::Cx;
 pub use explain::RepairedObject;
 pub use group_key::GroupKey;
+pub use group_settings::{GroupSetting, SettingsReply};
 pub use host_time::{HostTime, ProcessorTime, host_time, processor_time};
 pub use job::Job;
 #[cfg(feature = "lab")]
@@ -180,7 +184,7 @@ pub fn serve<S: Service, P: Protocol>(
             run(settings, service, base, orderer, make_protocol, started)
         }
         Durability::Disk(directory) => {
-            let (base, orderer) = open_disk(&directory, config, &mut service, &settings)?;
+            let (base, orderer) = open_disk(&directory, config, &mut service, &mut settings)?;
             run(settings, service, base, orderer, make_protocol, started)
         }
     }
@@ -192,10 +196,19 @@ fn open_disk<S: Service>(
     directory: &Path,
     config: order::Config,
     service: &mut S,
-    settings: &Settings,
+    settings: &mut Settings,
 ) -> Result<(Option<state::SavedBase<S>>, Orderer<Engine>), ServeError> {
     let (log, records) = order::FileLog::open(directory, settings.me, order::FileOptions::default())?;
     snapshot::restrict(&order::System, directory)?;
+    settings.has_data = !records.is_empty();
+    match settings.has_data {
+        false => founding::write(&order::System, directory, &settings.founding)?,
+        true => {
+            if let Some(founded) = founding::read(&order::System, directory)? {
+                service.founded_with(&founded).map_err(ServeError::Operator)?;
+            }
+        }
+    }
     if let Some(backup) = &settings.restore {
         if records.is_empty() {
             let (base, begins_with) = backup::load(service, settings)?;

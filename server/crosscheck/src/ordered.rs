@@ -78,6 +78,15 @@ pub enum Control {
         /// The behavior ([`crate::behavior`]).
         behavior: u16,
     },
+    /// A setting of the pipeline itself has this value from here on (`pipeline_settings.rs`).
+    Set {
+        /// Its number.
+        number: u8,
+        /// Its value.
+        value: u8,
+        /// It is the value of the founding: it counts only if there is none yet.
+        founds: bool,
+    },
 }
 
 impl Control {
@@ -113,6 +122,9 @@ impl Control {
             Control::ActAs { behavior } => {
                 out.put8(CONTROL + 7).put16(*behavior);
             }
+            Control::Set { number, value, founds } => {
+                out.put8(CONTROL + 8).put8(*number).put8(*value).put8(u8::from(*founds));
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -132,7 +144,9 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted => false,
+            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted | Control::Set { .. } => {
+                false
+            }
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
             | Control::Digest { .. }
@@ -162,6 +176,10 @@ impl Control {
                 count: reader.u16().ok()?,
             },
             7 => Control::ActAs { behavior: reader.u16().ok()? },
+            8 => {
+                let (number, value, founds) = (reader.u8().ok()?, reader.u8().ok()?, reader.u8().ok()?);
+                Control::Set { number, value, founds: [false, true].get(usize::from(founds)).copied()? }
+            }
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -202,6 +220,7 @@ mod tests {
             Control::CopyWanted,
             Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
             Control::ActAs { behavior: 13 },
+            Control::Set { number: 1, value: 14, founds: true },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

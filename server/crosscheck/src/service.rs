@@ -87,6 +87,30 @@ pub trait Service: Sized + Send + Sync + 'static {
         Err(NeedsBatch)
     }
 
+    /// The request by which an operator lists the settings of the group that the service has, or with a name and a
+    /// value changes one of them first. Its handler writes a [`crate::SettingsReply`], and keeps the values in
+    /// protected objects: the configuration has those of a group that is founded only. No client can send it.
+    ///
+    /// # Errors
+    /// Why there is no such request: the service has no such setting, or it cannot have this value in any state.
+    fn settings_request(&self, _change: Option<(&str, &str)>) -> Result<Self::Request, String> {
+        Err("this service has no settings that a group can change".to_owned())
+    }
+
+    /// Before the service has run a request: its group was founded with these settings, by the names of
+    /// [`Settings::founding`](crate::Settings::founding), and not with those of the configuration.
+    ///
+    /// # Errors
+    /// Why it cannot have them.
+    fn founded_with(&mut self, _settings: &[(String, String)]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Before the service has run a request: the state that is put in place has so many regions, so the service needs
+    /// as many locks. Only a service whose number of locks depends on settings has to follow; it ignores a number that
+    /// it cannot have.
+    fn take_locks(&mut self, _count: u32) {}
+
     /// Describes the requests, so that replicas with another set of them are refused in the handshake: by default only
     /// the name of their type. A request with [`object::Summed`] or `#[derive(Shaped)]` needs one line,
     /// `shape.add::<Request>()`.

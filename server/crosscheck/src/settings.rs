@@ -152,6 +152,7 @@ pub struct ClientAccess {
 
 /// All settings of one replica.
 #[derive(Clone, Debug)]
+// large: a member for each setting of the configuration
 pub struct Settings {
     /// This replica, from 0 (shown to people from 1).
     pub me: u8,
@@ -185,6 +186,11 @@ pub struct Settings {
     /// Settings of the service that have to be equal on all replicas, because they affect computations or comparisons:
     /// names and values as in the configuration.
     pub service: Vec<(String, String)>,
+    /// Settings of the group that this replica's configuration has, which count when a group is founded
+    /// ([`crate::Service::settings_request`]): names and values.
+    pub founding: Vec<(String, String)>,
+    /// This replica has data of a group, which was founded earlier.
+    pub has_data: bool,
     /// The secret that the replicas of the group share; none where there are no other replicas.
     pub group_key: Option<GroupKey>,
     /// Replica 1 alone: the group is to begin, empty, when all replicas are connected and none has data of a group.
@@ -210,7 +216,8 @@ pub struct Settings {
     /// all of them (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired
     /// afterwards.
     pub extra_protection: bool,
-    /// In verified mode: how requests that only read are answered. Replicas may differ in it.
+    /// In verified mode: how requests that only read are answered in a group that is founded. Later the group has a
+    /// value of its own.
     pub reads: Reads,
 }
 
@@ -235,9 +242,9 @@ impl Settings {
         self.mode.verified && self.peers.len() == 2
     }
 
-    /// Whether requests that only read are answered without a batch.
-    pub fn reads_locally(&self) -> bool {
-        self.reads == Reads::Local && self.mode.verified && !self.is_pair() && !self.is_witness()
+    /// Whether this group can answer requests that only read without a batch.
+    pub fn group_reads_locally(&self) -> bool {
+        self.mode.verified && !self.is_pair()
     }
 
     /// Threads that serve client connections, counting the only one that a replica with one worker has.

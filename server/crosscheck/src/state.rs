@@ -138,6 +138,7 @@ pub fn load<S: Service>(service: &mut S, packed: impl Into<PackReader>) -> Resul
         return Ok(loading.finish()?.base);
     }
     let (base, regions) = open(service, packed)?;
+    service.take_locks(regions.count()?);
     let locks = service.locks_mut();
     let region_ids = locks.len() as RegionId;
     regions.install(region_ids, &mut OwnedRegions(locks))?;
@@ -172,6 +173,23 @@ pub struct PackedRegions {
 }
 
 impl PackedRegions {
+    /// How many there are.
+    ///
+    /// # Errors
+    /// When this is no state.
+    fn count(&self) -> Result<RegionId, String> {
+        if self.are_in_parts {
+            return parts::count(self.regions.clone()).map_err(text);
+        }
+        let (mut regions, mut count) = (self.regions.clone(), 0);
+        while !regions.is_empty() {
+            let length = regions.array().map(u64::from_le_bytes).map_err(text)?;
+            regions.skip(length).map_err(text)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Puts them in the place of those of a service that has so many.
     ///
     /// # Errors

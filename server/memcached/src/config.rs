@@ -91,11 +91,11 @@ impl Config {
         Ok(())
     }
 
-    /// The least memory, in bytes, to which the limit can be set while the service runs: each shard has room for its
-    /// longest item and its administration.
-    pub fn least_memory(&self) -> u64 {
+    /// The least memory, in bytes, to which the limit can be set while the service runs and items have at most
+    /// `item_bytes`: each shard has room for its longest item and its administration.
+    pub fn least_memory(&self, item_bytes: u64) -> u64 {
         const ADMINISTRATION: u64 = 16 << 10;
-        u64::from(self.shards) * (2 * self.item_bytes as u64).max(self.item_bytes as u64 + ADMINISTRATION)
+        u64::from(self.shards) * (2 * item_bytes).max(item_bytes + ADMINISTRATION)
     }
 
     /// Memory of one shard in bytes.
@@ -103,9 +103,11 @@ impl Config {
         self.memory / u64::from(self.shards)
     }
 
-    /// Most bytes that a connection must be able to buffer for one request.
-    pub fn request_bytes(&self) -> usize {
-        (LINE_BYTES + self.item_bytes).max(GET_LINE_BYTES) + 4
+    /// Most bytes that a connection must be able to buffer for one request: that of the longest item to which a group
+    /// can set its limit, since only at a request's position it is known whether its item is too long.
+    pub const fn request_bytes() -> usize {
+        let item = LINE_BYTES + ITEM_BYTES_MAX;
+        if item > GET_LINE_BYTES { item + 4 } else { GET_LINE_BYTES + 4 }
     }
 }
 

@@ -10,6 +10,7 @@ mod handlers;
 pub mod limits;
 pub mod protocol;
 mod service;
+pub mod settings;
 pub mod sizes;
 pub mod stats;
 pub mod store;

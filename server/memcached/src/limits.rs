@@ -37,6 +37,8 @@ pub const REPLY_LINE_BYTES: usize = 48;
 
 /// Memory for items unless configured otherwise.
 pub const MEMORY_DEFAULT: u64 = 1 << 30;
+/// Most memory, in MiB.
+pub const MEMORY_MB_MAX: u32 = 1 << 20;
 /// Most shards: each has a lock, and a request on all of them touches every one.
 pub const SHARDS_MAX: u32 = 4096;
 /// With more memory there are more shards, each of at most this many bytes.

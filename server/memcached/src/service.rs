@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crosscheck::object::{Members, ObjectId, Region, RegionId, Sealed, Shape, genesis};
+use crosscheck::object::{Members, ObjectId, Region, RegionId, Sealed, Shape};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
 use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
-use crate::command::{self, Command, Key, List, Meta, StoreMode, decode, encode};
+use crate::command::{self, Command, Key, List, Meta, SettingChange, StoreMode, decode, encode};
 use crate::config::{Config, ConfigError};
 use crate::handlers::{self, ItemForm, Listing, StorageRequest};
 use crate::limits::{LISTED_AT_MOST, REPLY_BYTES};
-use crate::protocol::TOO_LARGE;
+use crate::settings::{self, shards_of};
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::{PAST, deadline};
 use crate::store::{Misshapen, Shard, ShardTurn};
@@ -42,15 +42,18 @@ impl Memcached {
     /// [`ConfigError`] for settings that cannot work.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let shard =
-            |region_id| DetMutex::new(region_id, genesis(region_id, || Shard::new(config.shard_memory())));
-        let shards = (0..config.shards).map(shard).collect();
-        Ok(Memcached { config: Sealed::new(config), stats: Arc::new(Stats::new(config.shards)), shards })
+        let shards = shards_of(config, 0..config.shards).into();
+        Ok(Memcached { config: Sealed::new(config), stats: Arc::new(Stats::new(config)), shards })
     }
 
     /// Its settings.
     pub fn config(&self) -> Config {
         *self.config.as_is()
+    }
+
+    /// Its shards.
+    pub(crate) fn shards(&self) -> &[DetMutex<Shard>] {
+        &self.shards
     }
 
     /// Its counters, for its connections.
@@ -80,7 +83,7 @@ impl Memcached {
         let region_id = self.region_id(key);
         let mut shard = cx.lock(&self.shards[region_id as usize])?;
         let result = body(&mut shard, self.turn(cx));
-        self.stats.note_shard(region_id, shard.count(), shard.bytes(), shard.limit());
+        self.stats.note_shard(region_id, shard.count(), shard.bytes(), shard.limits());
         Ok(result)
     }
 
@@ -169,17 +172,6 @@ impl Memcached {
         }
     }
 
-    fn limit_memory(&self, cx: &Cx<'_, Self>, megabytes: u32, reply: &mut Vec<u8>) -> Result<(), Retry> {
-        let limit = (u64::from(megabytes) << 20) / self.shards.len() as u64;
-        for (region_id, shard) in (0..).zip(&self.shards) {
-            let mut shard = cx.lock(shard)?;
-            shard.set_limit(limit);
-            self.stats.note_shard(region_id, shard.count(), shard.bytes(), limit);
-        }
-        reply.extend_from_slice(b"OK\r\n");
-        Ok(())
-    }
-
     fn run_binary(
         &self,
         cx: &Cx<'_, Self>,
@@ -194,7 +186,7 @@ impl Memcached {
                 Ok(())
             }
             (_, [key, ..]) => self.on_shard(cx, key, |shard, turn| {
-                handlers::binary(shard, head, command, self.config.as_is().item_bytes, turn, reply);
+                handlers::binary(shard, head, command, turn, reply);
             }),
             // The decoding has refused all others.
             (_, []) => {
@@ -215,7 +207,6 @@ impl Memcached {
                     expiry: *expiry,
                     unique: *unique,
                     value,
-                    item_bytes: self.config.as_is().item_bytes,
                 };
                 self.on_shard(cx, key, |shard, turn| {
                     reply.extend_from_slice(handlers::storage(shard, &storage, turn));
@@ -223,8 +214,7 @@ impl Memcached {
             }
             Command::TooLarge { key, .. } => {
                 self.on_shard(cx, key, |shard, turn| handlers::too_large(shard, key, turn))?;
-                reply.extend_from_slice(TOO_LARGE.as_bytes());
-                reply.extend_from_slice(b"\r\n");
+                reply.extend_from_slice(handlers::TOO_LARGE_LINE);
                 Ok(())
             }
             Command::Delete { key, .. } => self.on_shard(cx, key, |shard, turn| {
@@ -242,13 +232,24 @@ impl Memcached {
                 Ok(())
             }
             Command::List { list } => self.list(cx, *list, reply),
-            Command::MemoryLimit { megabytes, .. } => self.limit_memory(cx, *megabytes, reply),
+            Command::MemoryLimit { megabytes, .. } => {
+                match self.limit_memory(cx, *megabytes)? {
+                    Ok(()) => reply.extend_from_slice(b"OK\r\n"),
+                    Err(least) => {
+                        let refused =
+                            format!("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than {least}m\r\n");
+                        reply.extend_from_slice(refused.as_bytes());
+                    }
+                }
+                Ok(())
+            }
+            Command::Settings { change } => self.settings(cx, *change, reply),
             Command::Binary { head, command } => self.run_binary(cx, head, command, reply),
             Command::MetaGet { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_get(shard, key, meta, turn, reply))
             }
             Command::MetaSet { key, meta, value } => self.on_shard(cx, key, |shard, turn| {
-                handlers::meta_set(shard, key, meta, value, self.config.as_is().item_bytes, turn, reply);
+                handlers::meta_set(shard, key, meta, value, turn, reply);
             }),
             Command::MetaDelete { key, meta } => {
                 self.on_shard(cx, key, |shard, turn| handlers::meta_delete(shard, key, meta, turn, reply))
@@ -274,18 +275,49 @@ impl Service for Memcached {
         encode(command)
     }
 
+    fn settings_request(&self, change: Option<(&str, &str)>) -> Result<Command, String> {
+        settings::request(change)
+    }
+
+    fn founded_with(&mut self, founding: &[(String, String)]) -> Result<(), String> {
+        let config = settings::founding(founding, self.config())?;
+        self.shards = shards_of(config, 0..config.shards).into();
+        self.config = Sealed::new(config);
+        self.stats.begin(config);
+        Ok(())
+    }
+
+    fn take_locks(&mut self, count: u32) {
+        if !settings::is_number_of_shards(count) || count as usize == self.shards.len() {
+            return;
+        }
+        let config = Config { shards: count, ..self.config() };
+        let mut shards = std::mem::take(&mut self.shards).into_vec();
+        shards.truncate(count as usize);
+        shards.extend(shards_of(config, shards.len() as RegionId..count));
+        self.shards = shards.into();
+        self.config = Sealed::new(config);
+        self.stats.begin(config);
+    }
+
     fn shape_of_requests(shape: &mut Shape) {
         shape.add::<Command>();
         shape.add::<StoreMode>();
         shape.add::<Meta>();
         shape.add::<BinaryHead>();
         shape.add::<List>();
+        shape.add::<SettingChange>();
     }
 
     fn footprint(&self, command: &Command, footprint: &mut Footprint) {
         match command.classic() {
             Command::List { list } => self.listed(*list).for_each(|region_id| footprint.write(region_id)),
-            Command::FlushAll { .. } | Command::MemoryLimit { .. } => footprint.make_all(),
+            Command::FlushAll { .. }
+            | Command::MemoryLimit { .. }
+            | Command::Settings { change: Some(_) } => {
+                footprint.make_all();
+            }
+            Command::Settings { change: None } => footprint.write(0),
             command => command.keys().iter().for_each(|key| footprint.write(self.region_id(key))),
         }
     }
@@ -483,6 +515,25 @@ mod tests {
             assert_eq!(Memcached::name_of(&torn), None);
         }
         assert_eq!(Memcached::name_of(&Members { class: "Item", members: Vec::new() }), None);
+    }
+
+    #[test]
+    fn as_many_locks_as_a_state_has_regions_if_that_can_be() {
+        let mut cache = Memcached::new(Config::with_memory(64 << 20)).expect("a usable size");
+        for count in [32, 4, 4096] {
+            cache.take_locks(count);
+            assert_eq!((cache.locks().len(), cache.stats().shards()), (count as usize, count));
+            assert!(cache.is_valid());
+        }
+        for impossible in [0, 4097, u32::MAX] {
+            cache.take_locks(impossible);
+            assert_eq!(cache.locks().len(), 4096);
+        }
+        let founding = |memory: &str| vec![(settings::MEMORY.to_owned(), memory.to_owned())];
+        assert_eq!(cache.founded_with(&founding("16")), Ok(()));
+        assert_eq!((cache.config().shards, cache.config().memory), (4, 16 << 20));
+        assert!(cache.founded_with(&founding("1")).is_err() && cache.founded_with(&founding("x")).is_err());
+        assert_eq!(cache.config().shards, 4, "it is as before");
     }
 
     #[test]

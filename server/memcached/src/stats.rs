@@ -1,9 +1,12 @@
 //! A replica's counters for `stats`: never part of its state, never compared, and allowed to differ between replicas.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::config::Config;
+use crate::limits::SHARDS_MAX;
 use crate::sizes::Sizes;
+use crate::store::Limits;
 use crate::watch::WatchLog;
 
 macro_rules! counters {
@@ -89,7 +92,12 @@ pub struct Stats {
     pub sizes: Sizes,
     /// What clients watch.
     pub watch: Arc<WatchLog>,
+    /// As many as there can be shards: how many there are may show only when a replica gets the state of its group.
     gauges: Box<[Gauge]>,
+    shards: AtomicU32,
+    /// The settings of the founding, until requests have shown those of the group.
+    founding: [AtomicU64; 2],
+    item_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -100,17 +108,29 @@ struct Gauge {
 }
 
 impl Stats {
-    /// Zeros for a service with this many shards.
-    pub fn new(shards: u32) -> Self {
+    /// Zeros for a service with these settings.
+    pub fn new(config: Config) -> Self {
         // From here on `uptime` counts.
         let _ = crosscheck::host_time();
-        Stats {
+        let stats = Stats {
             counters: ServiceCounters::default(),
             uncounted: ServiceCounters::default(),
             sizes: Sizes::default(),
             watch: Arc::default(),
-            gauges: (0..shards).map(|_| Gauge::default()).collect(),
-        }
+            gauges: (0..SHARDS_MAX).map(|_| Gauge::default()).collect(),
+            shards: AtomicU32::new(0),
+            founding: Default::default(),
+            item_bytes: AtomicU64::new(0),
+        };
+        stats.begin(config);
+        stats
+    }
+
+    /// The service has these settings from here on, and has not run a request.
+    pub fn begin(&self, config: Config) {
+        self.shards.store(config.shards, Relaxed);
+        self.founding[0].store(config.memory, Relaxed);
+        self.founding[1].store(config.item_bytes as u64, Relaxed);
     }
 
     /// Adds one to a counter.
@@ -119,9 +139,10 @@ impl Stats {
     }
 
     /// Notes how full a shard is; set, not added, so that a repaired or transferred shard needs no correction.
-    pub fn note_shard(&self, shard: u32, items: u64, bytes: u64, limit: u64) {
+    pub fn note_shard(&self, shard: u32, items: u64, bytes: u64, limits: Limits) {
+        self.item_bytes.store(limits.item_bytes, Relaxed);
         if let Some(gauge) = self.gauges.get(shard as usize) {
-            gauge.limit.store(limit, Relaxed);
+            gauge.limit.store(limits.memory, Relaxed);
             gauge.items.store(items, Relaxed);
             gauge.bytes.store(bytes, Relaxed);
         }
@@ -129,18 +150,36 @@ impl Stats {
 
     /// Items in all shards.
     pub fn items(&self) -> u64 {
-        self.gauges.iter().map(|gauge| gauge.items.load(Relaxed)).sum()
+        self.gauges().map(|gauge| gauge.items.load(Relaxed)).sum()
     }
 
     /// Bytes in all shards.
     pub fn bytes(&self) -> u64 {
-        self.gauges.iter().map(|gauge| gauge.bytes.load(Relaxed)).sum()
+        self.gauges().map(|gauge| gauge.bytes.load(Relaxed)).sum()
     }
 
-    /// The memory limit in bytes, if requests on all shards have shown theirs.
-    pub fn limit(&self) -> Option<u64> {
-        let limits = || self.gauges.iter().map(|gauge| gauge.limit.load(Relaxed));
-        limits().all(|limit| limit > 0).then(|| limits().sum())
+    /// The memory limit in bytes; that of the founding before requests on all shards have shown theirs.
+    pub fn limit(&self) -> u64 {
+        let limits = || self.gauges().map(|gauge| gauge.limit.load(Relaxed));
+        let are_shown = limits().all(|limit| limit > 0);
+        if are_shown { limits().sum() } else { self.founding[0].load(Relaxed) }
+    }
+
+    /// The longest item in bytes; that of the founding before a request has shown it.
+    pub fn item_bytes(&self) -> u64 {
+        match self.item_bytes.load(Relaxed) {
+            0 => self.founding[1].load(Relaxed),
+            shown => shown,
+        }
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u32 {
+        self.shards.load(Relaxed)
+    }
+
+    fn gauges(&self) -> impl Iterator<Item = &Gauge> {
+        self.gauges.iter().take(self.shards() as usize)
     }
 
     /// `stats reset`: counters become zero; stored items stay counted.

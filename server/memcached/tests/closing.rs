@@ -37,6 +37,8 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         idle_timeout: None,
         buffer_limit: crosscheck::limits::BUFFERS,
         service: Vec::new(),
+        founding: Vec::new(),
+        has_data: false,
         group_key: None,
         begins: true,
         election: (Duration::from_millis(150), Duration::from_millis(300)),
@@ -49,12 +51,11 @@ fn a_replica_ends_although_its_order_thread_cannot_close() {
         restore: None,
         on_detection: crosscheck::OnDetection::default(),
     };
-    let options = Config::default();
-    let service = Memcached::new(options).unwrap();
+    let service = Memcached::new(Config::default()).unwrap();
     let (stats, stuck) = (service.stats().clone(), Stuck);
     let make_protocol: crosscheck::MakeProtocol<Connection> = Arc::new(move |accepted| {
         let _kept = &stuck;
-        Connection::new(options, stats.clone(), accepted.counters.clone())
+        Connection::new(stats.clone(), accepted.counters.clone())
     });
     let (tell, reported) = mpsc::channel();
     std::thread::spawn(move || {

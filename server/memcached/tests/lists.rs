@@ -1,8 +1,10 @@
 //! Lists of what is stored, and a memory limit that is changed while the cache is used.
 
+use crosscheck::SettingsReply;
 use memcached::Config;
+use memcached::command::{Command, encode};
 
-use crate::support::{Replica, START_US};
+use crate::support::{Ran, Replica, START_US};
 
 fn with_items(count: usize) -> Replica {
     let mut replica = Replica::new(Config::with_memory(64 << 20));
@@ -117,6 +119,15 @@ fn the_memory_limit_can_be_changed_and_is_kept_after_a_while() {
     assert!(replica.service.stats().bytes() <= 8 << 20);
     replica.audit();
     assert_eq!(replica.ask("cache_memlimit 64 noreply\r\n"), "");
+    let Ran::Replied(reply) = replica.run(&encode(&Command::Settings { change: None })) else {
+        panic!("intact")
+    };
+    let SettingsReply { refused: None, settings } = SettingsReply::read(&reply).expect("a list") else {
+        panic!()
+    };
+    let listed: Vec<_> = settings.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
+    assert_eq!(listed, [("memory_limit_mb", "64"), ("item_size_max", "1048576")]);
+    assert!(settings[0].set_at > 20_000 && settings[1].set_at == 0, "a client has set the first one");
     (30_000..60_000).for_each(|number| store(&mut replica, number));
     assert!(replica.service.stats().bytes() > 32 << 20);
     replica.audit();

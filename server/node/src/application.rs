@@ -93,6 +93,12 @@ pub trait ServiceOptions: clap::Args + Clone + Debug + Default + PartialEq + Sen
         Vec::new()
     }
 
+    /// Names and values of the settings that the group has once it is founded ([`Service::settings_request`]): those of
+    /// the file count at the founding only, and have to be equal on the replicas that found it.
+    fn at_founding(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Longest request in bytes that a connection may buffer.
     fn request_bytes(&self) -> usize {
         1 << 20

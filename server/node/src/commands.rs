@@ -72,7 +72,7 @@ pub enum SetupCommand {
     /// Make the key by which the replicas of a group authenticate each other
     #[command(long_about = text(key::ABOUT))]
     Key(key::Args),
-    /// Decide for replicas that cannot: begin a group, or continue with the state of one replica
+    /// Decide for replicas that cannot, or list and change the settings of a group
     #[command(long_about = text(group::ABOUT))]
     Group(group::Args),
     /// Explain the modes and their letters

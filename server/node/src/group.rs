@@ -1,4 +1,4 @@
-//! `group`: decisions about a group that an operator makes because its replicas cannot.
+//! `group`: decisions about a group that an operator makes because its replicas cannot; and its settings.
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +7,7 @@ use crosscheck::admin::{AdminCommand, Decided, ReplicaPhase, Status};
 use crate::cluster::{ClusterTarget, ReplicaHandle, ReplicaRow, once};
 use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::{self, text};
+use crate::settings;
 use crate::view::grouped;
 
 /// Timeout of a request to a replica.
@@ -19,15 +20,16 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The beginning of `group --help`.
 pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data \
     is lost for ever look like new ones, or like replicas that are merely away. `status` says when a replica \
-    waits for such a decision.";
+    waits for such a decision. Lists and changes the settings that a group has, while it serves.";
 
 /// Options of `group`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = text("Examples:
   {program} group begin --admin /run/{program}/admin.sock   once, at replica 1, when a group is set up
   {program} group keep 3                                     what would be kept, and what lost
+  {program} group get                                        the settings of the group
 
-Exit code: 0 when the group serves afterwards, 1 when it does not, or nothing was done."))]
+Exit code: 0 when the group serves afterwards, or has the settings; 1 when not, or nothing was done."))]
 pub struct Args {
     /// The decision.
     #[command(subcommand)]
@@ -69,6 +71,10 @@ lost, must not come back with its data: it would be refused."))]
         #[command(flatten)]
         target: ClusterTarget,
     },
+    /// List the settings that the group has, and since when
+    Get(settings::GetArgs),
+    /// Change a setting of the group, at one position of the order, without a restart
+    Set(settings::SetArgs),
 }
 
 /// The end of a refusal whose cause lasts a moment only (`order::DecisionError::Election`).
@@ -79,6 +85,8 @@ pub fn run(args: &Args) -> CommandOutcome {
     match &args.decision {
         Decision::Begin { target } => begin(&target.replicas()?),
         Decision::Keep { replica, yes, target } => keep(*replica, *yes, &target.replicas()?),
+        Decision::Get(args) => settings::get(args),
+        Decision::Set(args) => settings::set(args),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crosscheck::Behaviors;
 
-use crate::Application;
+use crate::{Application, ServiceOptions as _};
 
 /// The names and texts by which the commands refer to their program.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub struct Program {
     pub objects: &'static str,
     /// [`Application::OBJECT`].
     pub object: &'static str,
+    /// The setting that says how much memory the service uses, in MiB ([`crate::ServiceOptions::memory_mb`]).
+    pub memory_field: Option<&'static str>,
 }
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
@@ -37,6 +39,7 @@ const UNNAMED: Program = Program {
     behaviors: Behaviors::FIRST,
     objects: "  kind:NAME   an object, as the service names it",
     object: "kind:the-name",
+    memory_field: None,
 };
 
 /// From now on this process is the program of `A`. A second call changes nothing.
@@ -49,6 +52,7 @@ pub fn enter<A: Application>() {
         behaviors: A::BEHAVIORS,
         objects: A::OBJECTS,
         object: A::OBJECT,
+        memory_field: A::Options::default().memory_mb().map(|(field, _)| field),
     });
 }
 

@@ -28,6 +28,8 @@ fn settings(me: u8, peers: Vec<Address>, clients: SocketAddr, admin: Endpoint) -
         buffer_limit: 32 << 20,
         idle_timeout: None,
         service: Vec::new(),
+        founding: Vec::new(),
+        has_data: false,
         group_key: None,
         begins: false,
         restore: None,

@@ -43,7 +43,7 @@ pub use log::{
 pub use orderer::{Config, Delivered, OrderCounters, Orderer};
 pub use primary::{PrimaryConfig, PrimaryEngine};
 pub use raft::{BeginningState, OwnEntries, RaftConfig, RaftEngine};
-pub use sessions::{Acting, Rule, Session, State};
+pub use sessions::{Acting, HostSetting, Rule, Session, State};
 pub use single::SingleEngine;
 pub use wire::Malformed;
 

@@ -17,7 +17,7 @@ use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
 use crate::queue::LeaderQueue;
-use crate::sessions::{Rule, State};
+use crate::sessions::{HostSetting, Rule, State};
 use crate::timeouts::BatchTimeouts;
 
 /// The settings of an orderer; equal on all replicas except for `slot` and `seed`.
@@ -271,6 +271,11 @@ impl<E: OrderEngine> Orderer<E> {
     /// and it is a later one, the group does.
     pub fn act_as(&mut self, origin: u8, behavior: u16, needed: usize) {
         self.state.acting.want(origin, behavior, needed as u32);
+    }
+
+    /// A delivered request sets a setting of the host.
+    pub fn set(&mut self, number: u8, setting: HostSetting) {
+        self.state.settings.insert(number, setting);
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.

@@ -18,6 +18,17 @@ pub struct State {
     pub sessions: BTreeMap<u8, Session>,
     /// What the group acts as, and who wants that to change.
     pub acting: Acting,
+    /// Settings of the host, under its numbers; without those that nobody has set.
+    pub settings: BTreeMap<u8, HostSetting>,
+}
+
+/// A setting of the host, in its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSetting {
+    /// Its value.
+    pub value: u8,
+    /// The position that the host gives for it.
+    pub set_at: u64,
 }
 
 /// What the group acts as, in the host's numbers, which only grow. One replica alone may be wrong about what all can
@@ -133,8 +144,12 @@ impl State {
         }
         // As before there was such a number, where none was ever wanted.
         let Acting { behavior, wanted, by } = self.acting;
-        if self.acting != Acting::default() {
+        if self.acting != Acting::default() || !self.settings.is_empty() {
             out.put16(behavior).put16(wanted).put16(by);
+        }
+        // As before there were such settings, where none was ever set.
+        for (&number, HostSetting { value, set_at }) in &self.settings {
+            out.put8(number).put8(*value).put64(*set_at);
         }
         out
     }
@@ -156,9 +171,17 @@ impl State {
         }
         if !reader.is_empty() {
             state.acting = Acting { behavior: reader.u16()?, wanted: reader.u16()?, by: reader.u16()? };
-            if state.acting == Acting::default() {
+            if state.acting == Acting::default() && reader.is_empty() {
                 return Err(Malformed("numbers that are left out are not written"));
             }
+        }
+        while !reader.is_empty() {
+            let number = reader.u8()?;
+            if state.settings.last_key_value().is_some_and(|(&last, _)| number <= last) {
+                return Err(Malformed("settings are not in order"));
+            }
+            let setting = HostSetting { value: reader.u8()?, set_at: reader.u64()? };
+            state.settings.insert(number, setting);
         }
         reader.end()?;
         if state.time_us == u64::MAX || state.sessions.values().any(|session| session.number == u64::MAX) {
@@ -212,6 +235,13 @@ mod tests {
         }
         let before = state.encode();
         assert_eq!(State::decode(before.clone().into()), Ok(state.clone()));
+        let mut set = state.clone();
+        for number in [3, 7] {
+            set.settings.insert(number, HostSetting { value: 1, set_at: u64::from(number) });
+            let bytes = Bytes::from(set.encode());
+            assert_eq!(State::decode(bytes.clone()), Ok(set.clone()));
+            (1..10).for_each(|cut| assert!(State::decode(bytes.slice(..bytes.len() - cut)).is_err()));
+        }
         state.acting.want(1, 2, 2);
         let bytes = state.encode();
         assert_eq!(State::decode(bytes.clone().into()), Ok(state));

@@ -146,6 +146,11 @@ impl<'a, R> Cx<'a, R> {
         self.run.position
     }
 
+    /// Index of the entry in which the request runs: the number of the batch, which operators see as a position.
+    pub fn entry_index(&self) -> u64 {
+        self.run.entry_index
+    }
+
     /// Where the request came from.
     pub fn origin(&self) -> Origin {
         self.run.origin

@@ -48,11 +48,9 @@ impl Workload for OfMemcached {
     type Model = Model;
 
     fn start(&self) -> Result<(Memcached, MakeProtocol<Connection>), String> {
-        let config = self.config;
-        let service = Memcached::new(config).map_err(|error| error.to_string())?;
+        let service = Memcached::new(self.config).map_err(|error| error.to_string())?;
         let stats = service.stats().clone();
-        let make =
-            move |accepted: &NewConnection| Connection::new(config, stats.clone(), accepted.counters.clone());
+        let make = move |accepted: &NewConnection| Connection::new(stats.clone(), accepted.counters.clone());
         Ok((service, Arc::new(make)))
     }
 
@@ -87,7 +85,7 @@ impl Workload for OfMemcached {
     }
 
     fn request_bytes(&self) -> usize {
-        self.config.request_bytes()
+        Config::request_bytes()
     }
 
     fn settings(&self) -> Vec<(String, String)> {

@@ -126,6 +126,9 @@ impl<W: Workload> Run<W> {
         for stroke in &episode.strokes {
             self.at(episode.after_us + stroke.at_us, Event::Stroke(stroke.clone()));
         }
+        if plan::reads(self.seed, &self.options) == crosscheck::Reads::Local {
+            self.at(episode.after_us, Event::SetReads { more: 3 });
+        }
         let ends_us = self.now_us + episode.after_us + episode.lasts_us;
         self.phase = Phase::Episode { ends_us };
     }

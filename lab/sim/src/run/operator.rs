@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
+use crosscheck::admin::{AdminCommand, ReplicaPhase, SettingChange, Status};
 use wire::ReplicaId;
 
 use super::{Event, ReplicaSlot, Run};
@@ -194,6 +194,21 @@ impl<W: Workload> Run<W> {
         self.stop(replica, 0);
         if let Some(storage) = &self.slots[usize::from(replica)].storage {
             storage.wipe();
+        }
+    }
+
+    /// `crosscheck group set reads`, in runs whose group is founded with reads that take no batch: each of the two
+    /// values, while faults are injected and requests are under way.
+    pub(super) fn set_reads(&mut self, more: u64) {
+        let mut draws = stream(self.seed, 300 + self.facts.last_batch);
+        let value = ["batch", "local"][usize::from(more.is_multiple_of(2))];
+        let replica = draws.modulo(u64::from(self.options.replicas)) as u8;
+        self.trace
+            .record(self.now_us, format_args!("operator: group set reads {value} at {}", ReplicaId(replica)));
+        let change = Some(SettingChange { name: "reads".to_owned(), value: value.to_owned() });
+        self.send_admin(replica, AdminCommand::Settings { change });
+        if more > 0 {
+            self.at(draws.within(1_000, 400_000), Event::SetReads { more: more - 1 });
         }
     }
 

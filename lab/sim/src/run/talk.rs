@@ -43,6 +43,7 @@ impl<W: Workload> Run<W> {
             Event::Received(number) => self.receive_as_stranger(number),
             Event::Again { victim, inject } => self.again(victim, inject),
             Event::Storm { victim, more } => self.storm(victim, more),
+            Event::SetReads { more } => self.set_reads(more),
             Event::Over(stroke) => self.end_stroke(&stroke),
             Event::Nothing => {}
         }

@@ -28,19 +28,7 @@ struct Difference {
     change: fn(&mut NodeConfig),
 }
 
-const DIFFERENCES: [Difference; 4] = [
-    Difference {
-        description: "memory_limit_mb = 32, and 64 at the others",
-        word: "memory_limit_mb",
-        is_stranger: false,
-        change: |node| node.service.memory_limit_mb = 32,
-    },
-    Difference {
-        description: "item_size_max = 8192, and 1048576 at the others",
-        word: "item_size_max",
-        is_stranger: false,
-        change: |node| node.service.item_size_max = 8192,
-    },
+const DIFFERENCES: [Difference; 2] = [
     Difference {
         description: "mode RDG0, and RDGX at the others",
         word: "mode",

@@ -65,6 +65,8 @@ pub struct Wish {
     pub restart_after: Option<u32>,
     /// The backup that it begins with.
     pub restore: Option<PathBuf>,
+    /// Memory for items in the replicas' files, in MiB.
+    pub memory_mb: u64,
 }
 
 impl Default for Wish {
@@ -79,6 +81,7 @@ impl Default for Wish {
             faults_per_10s: 0,
             restart_after: None,
             restore: None,
+            memory_mb: 64,
         }
     }
 }
@@ -101,6 +104,7 @@ impl Cluster {
         command.args(["--replicas", &wish.replicas.to_string(), "--workers", &wish.workers.to_string()]);
         command.args(["--reads", wish.reads]).env("XDG_RUNTIME_DIR", data.path());
         command.args(["--faults-per-10s", &wish.faults_per_10s.to_string()]);
+        command.args(["--memory", &wish.memory_mb.to_string()]);
         if let Some(pause) = wish.restart_after {
             command.args(["--restart-after", &pause.to_string()]);
         }
@@ -132,6 +136,12 @@ impl Cluster {
     /// The directory of a replica's log.
     pub fn data_of(&self, replica: usize) -> PathBuf {
         self.data.path().join("log").join(format!("replica-{}", replica + 1))
+    }
+
+    /// The configuration file of a replica.
+    pub fn config_of(&self, replica: usize) -> PathBuf {
+        let admin = PathBuf::from(self.admin_of(replica));
+        admin.parent().expect("a directory").join(format!("replica-{}.toml", replica + 1))
     }
 
     /// The messages of one replica.

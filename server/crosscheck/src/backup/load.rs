@@ -126,7 +126,7 @@ mod tests {
             ("mode", "RDGX"),
             ("durability", "disk"),
             ("service", "bank 0.1.0"),
-            ("memory_limit_mb", "64"),
+            ("witness", "false"),
             ("class Item", "3 members (00)"),
             ("build", "1"),
         ];
@@ -151,7 +151,7 @@ mod tests {
         assert!(refused("class Item", "4 members (00)").contains("release 0.1.0"));
         let told = with("service", "bank 0.2.0").unwrap();
         assert_eq!(told, ["service is bank 0.1.0 in the backup and bank 0.2.0 here"]);
-        let told = with("memory_limit_mb", "128").unwrap();
-        assert_eq!(told, ["memory_limit_mb is 64 in the backup and 128 here"]);
+        let told = with("witness", "true").unwrap();
+        assert_eq!(told, ["witness is false in the backup and true here"]);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use wire::{Malformed, Put, Reader};
 
 use crate::behavior::Behaviors;
+use crate::group_settings::AT_FOUNDING;
 use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
@@ -180,6 +181,7 @@ impl Hello {
         let are_of_release = self.is_of_release(other);
         let is_compared = |name: &&String| **name != SERVICE && (are_of_release || **name != BUILD);
         let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name).filter(is_compared);
+        let names = names.filter(|name| !name.starts_with(AT_FOUNDING));
         let of_setting = |name: &String| difference(name, &self.value_of(name), &other.value_of(name));
         let service =
             |hello: &Hello| hello.value_of(SERVICE).split(' ').next().unwrap_or_default().to_owned();
@@ -189,6 +191,19 @@ impl Hello {
             .or_else(|| difference("number of replicas", &self.replicas, &other.replicas))
             .or_else(|| self.differs_in_behavior(other))
             .or_else(|| names.into_iter().find_map(of_setting))
+            .or_else(|| self.differs_at_founding(other))
+    }
+
+    /// A setting whose value counts at the founding of a group, where these two may found one: neither has a state.
+    fn differs_at_founding(&self, other: &Hello) -> Option<Difference> {
+        if self.acts_as != 0 || other.acts_as != 0 {
+            return None;
+        }
+        self.settings.iter().find_map(|(name, here)| {
+            let field = name.strip_prefix(AT_FOUNDING)?;
+            let (_, there) = other.settings.iter().find(|(one, there)| one == name && there != here)?;
+            Some(Difference { field: field.to_owned(), here: here.clone(), there: there.clone() })
+        })
     }
 }
 
@@ -247,6 +262,24 @@ mod tests {
         ] {
             assert_eq!(hello().differs_from(&other).unwrap().field, field);
         }
+    }
+
+    #[test]
+    fn what_counts_at_the_founding_is_compared_only_by_replicas_that_may_found_a_group() {
+        let of = |value: Option<&str>, acts_as| {
+            let name = format!("{AT_FOUNDING}memory_limit_mb");
+            let founding = value.map(|value| (name, value.to_owned()));
+            let settings = hello().settings.into_iter().take(1).chain(founding).collect();
+            Hello { acts_as, settings, ..hello() }
+        };
+        let (here, there) = (of(Some("64"), 0), of(Some("32"), 0));
+        let reported = here.differs_from(&there).unwrap().to_string();
+        assert_eq!(reported, "memory_limit_mb is 64 here and 32 there");
+        assert_eq!(here.differs_from(&of(Some("64"), 0)), None);
+        assert_eq!(here.differs_from(&of(Some("32"), 1)), None, "the other one has a state of its group");
+        assert_eq!(of(Some("64"), 1).differs_from(&there), None, "this one has");
+        assert_eq!(here.differs_from(&of(None, 0)), None, "the other one has data, or is a witness");
+        assert_eq!(of(None, 0).differs_from(&there), None);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use super::hello::{BUILD, Hello, PROTOCOL, Purpose};
 use super::secure::Secret;
+use crate::group_settings::AT_FOUNDING;
 use crate::outcome::ServeError;
+use crate::pipeline_settings::pipeline_at_founding;
 use crate::program;
 use crate::settings::{Durability, Settings};
 
@@ -36,10 +38,18 @@ impl Identity {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             behaviors: settings.behaviors,
             acts_as: 0,
-            settings: in_common(settings),
+            settings: in_common(settings).into_iter().chain(at_founding(settings)).collect(),
         };
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
     }
+}
+
+/// What has to be equal at replicas that may found a group together. One with data founds none; a witness has no part
+/// in what is founded.
+fn at_founding(settings: &Settings) -> impl Iterator<Item = (String, String)> + '_ {
+    let founds = !settings.has_data && !settings.is_witness();
+    let of_founding = settings.founding.iter().cloned().chain(pipeline_at_founding(settings));
+    of_founding.filter(move |_| founds).map(|(name, value)| (format!("{AT_FOUNDING}{name}"), value))
 }
 
 /// What has to be equal at all replicas of a group: name and value, in the order of the configuration.

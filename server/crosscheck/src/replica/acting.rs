@@ -72,8 +72,8 @@ impl<S: Service, W: World> Core<S, W> {
 /// A row of the next batch that says what the group is to act as; what was delivered, and its number there.
 pub(super) type WantingRow<'d> = (usize, &'d Delivered, usize);
 
-/// The next batch has these `rows`, and some of them say what the group is to act as, which takes `needed` replicas.
-/// Whether this build can run them; if not, this replica ends.
+/// The next batch has these `rows`, and some of them say what the group is to act as, which takes `needed` replicas, or
+/// set a setting. Whether this build can run them; if not, this replica ends.
 pub(super) fn delivered<S: Service, W: World>(
     rows: &mut [BatchRow<Job<S::Request>>],
     (wanting, needed): (&[WantingRow<'_>], usize),
@@ -86,18 +86,19 @@ pub(super) fn delivered<S: Service, W: World>(
         || rows.iter().all(|row| row.request.request().is_none())
         || env.can_act_as(acts_as);
     for (row, delivered, at) in wanting.iter().filter(|_| can_run) {
-        let Some(Work::Control(Control::ActAs { behavior })) =
-            rows.get_mut(*row).map(|row| &mut row.request.work)
-        else {
+        let Some(Work::Control(control)) = rows.get_mut(*row).map(|row| &mut row.request.work) else {
             continue;
         };
         // A replica that acts as another one is wrong in every request, so what was decoded is not believed alone.
         let again = delivered.batch.requests().nth(*at).filter(order::Request::is_intact);
-        let again = again.and_then(|request| behavior::wanted_by(&request.bytes));
-        if again != Some(*behavior) {
+        if again.and_then(|request| Control::decode(&request.bytes)).as_ref() != Some(control) {
             env.replace(Corrupted::Behavior);
             return false;
         }
+        if let Control::Set { number, value, founds } = *control {
+            set(order, (number, value, founds), execution.next_batch - 1);
+        }
+        let Control::ActAs { behavior } = control else { continue };
         let before = acts_as;
         order.orderer.act_as(delivered.batch.origin, *behavior, needed);
         acts_as = behavior::of_order(order.orderer.state().acting);
@@ -112,6 +113,15 @@ pub(super) fn delivered<S: Service, W: World>(
         }
     }
     can_run
+}
+
+/// A setting of the pipeline itself is set by batch `batch`.
+fn set(order: &mut OrderStage, (number, value, founds): (u8, u8, bool), batch: u64) {
+    let is_there = order.orderer.state().settings.contains_key(&number);
+    let setting = order::HostSetting { value, set_at: if founds { 0 } else { batch } };
+    if !(founds && is_there) {
+        order.orderer.set(number, setting);
+    }
 }
 
 impl<W: World> Environment<W> {

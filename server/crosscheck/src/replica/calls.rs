@@ -39,6 +39,8 @@ pub(super) struct Calls {
 struct Waiting {
     call: Call,
     since_us: u64,
+    /// Checksum of the ordered request whose reply it waits for; none where it waits for no reply.
+    request: Option<u32>,
 }
 
 impl Waiting {
@@ -59,10 +61,35 @@ impl Calls {
             call.refuse(TOO_MANY);
             return None;
         }
-        self.last_ticket += 1;
-        let ticket = u64::from(me) << 56 | self.last_ticket;
-        self.waiting.insert(ticket, Waiting { call, since_us: now_us });
+        let ticket = self.ticket(me);
+        self.waiting.insert(ticket, Waiting { call, since_us: now_us, request: None });
         Some(ticket)
+    }
+
+    /// A ticket for what no caller waits for.
+    pub(super) fn ticket(&mut self, me: u8) -> u64 {
+        self.last_ticket += 1;
+        u64::from(me) << 56 | self.last_ticket
+    }
+
+    /// As [`Calls::wait`], for the reply to a request with this checksum.
+    pub(super) fn wait_for_reply(&mut self, me: u8, now_us: u64, request: u32, call: Call) -> Option<u64> {
+        let ticket = self.wait(me, now_us, call)?;
+        self.waiting.get_mut(&ticket)?.request = Some(request);
+        Some(ticket)
+    }
+
+    /// The caller that waits for the reply to a request, and the checksum of that.
+    pub(super) fn take(&mut self, ticket: u64) -> Option<(Call, u32)> {
+        let request = self.waiting.get(&ticket)?.request?;
+        self.waiting.remove(&ticket).map(|waiting| (waiting.call, request))
+    }
+
+    /// There is nothing to wait for under this ticket.
+    pub(super) fn refuse(&mut self, ticket: u64, why: &str) {
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            waiting.call.refuse(why);
+        }
     }
 
     /// The digest of a region, of so many, as part of the one at `position`: every replica computes it, so that they
@@ -117,7 +144,7 @@ impl Calls {
         } else if self.expecting.len() >= limits::DIGESTS_KEPT {
             call.refuse(TOO_MANY);
         } else {
-            self.expecting.push((position, Waiting { call, since_us: now_us }));
+            self.expecting.push((position, Waiting { call, since_us: now_us, request: None }));
         }
     }
 

@@ -10,6 +10,7 @@ use super::group::Group;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::scrubs::Scrubs;
+use super::settings::OwnSettings;
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
 use crate::hooks::{FaultPoint, Hooks};
@@ -32,6 +33,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) ticks: Ticks,
     pub(super) asked_behavior: AskedBehavior,
     pub(super) calls: Calls,
+    pub(super) own_settings: OwnSettings,
 }
 
 impl<S: Service, W: World> Core<S, W> {

@@ -22,6 +22,8 @@ use crate::{ServeError, behavior, state};
 impl<S: Service, W: World> Replica<S, W> {
     /// This replica belongs to the group. Without a log of its own it waits for its peers' state.
     pub(super) fn on_established(&mut self, joined: bool) {
+        let has_state = self.core.env.settings.has_data || self.core.executor.base.is_some();
+        self.core.own_settings.begin(!joined && !has_state);
         if joined {
             self.phase = ReplicaPhase::Joining;
             // Of a backup, for a founding in which this replica has no part.

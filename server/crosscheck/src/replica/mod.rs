@@ -34,6 +34,7 @@ mod replica_sets;
 mod rows;
 mod schedule_stage;
 mod scrubs;
+mod settings;
 mod solo;
 mod state_transfer;
 mod status;
@@ -193,6 +194,7 @@ impl<S: Service, W: World> Replica<S, W> {
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
             calls: Calls::default(),
+            own_settings: settings::OwnSettings::default(),
             env,
         };
         Replica {
@@ -241,6 +243,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
         self.core.order_copy();
         self.on_peer_events(received);
+        self.core.answer_operators();
         self.core.clients.flush();
         // Batches that were executed in this round make room for waiting ones.
         self.core.executor.is_busy |= self.core.order.can_go_on();
@@ -249,7 +252,9 @@ impl<S: Service, W: World> Replica<S, W> {
     /// Order: requests of own clients go to the leader, and what is ordered comes back.
     fn submit_and_order(&mut self) {
         let core = &mut self.core;
-        let reads = core.executor.running.as_ref().and_then(|execution| self.agreement.sorts(execution));
+        let order = core.order.read_order();
+        let reads = core.executor.running.as_ref();
+        let reads = reads.and_then(|execution| self.agreement.sorts(execution, order));
         if let Err(what) = core.order.submit_waiting(&core.env.hooks, &mut core.clients, reads) {
             core.env.replace(what);
         }

@@ -63,6 +63,10 @@ impl<S: Service, W: World> Replica<S, W> {
                 self.perform_outputs();
             }
             AdminCommand::Backup { .. } | AdminCommand::Transfer { .. } => self.core.on_backup(call),
+            AdminCommand::Settings { change } => {
+                let change = change.clone();
+                self.core.on_settings(call, change.as_ref());
+            }
             AdminCommand::Shutdown => {
                 call.reply(&());
                 self.begin_stop(Stop::Asked);

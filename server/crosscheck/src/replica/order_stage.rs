@@ -13,6 +13,8 @@ use super::pending::{PendingReplies, Recipient};
 use crate::clients::Submission;
 use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::ordered::{self, Control};
+use crate::pipeline_settings::ordered_reads;
+use crate::settings::Reads;
 use crate::world::World;
 use crate::{Corrupted, ReplaceReason, Stop};
 
@@ -34,7 +36,27 @@ pub(super) struct OrderStage {
 pub(super) type SortsReads<'r> =
     Box<dyn FnMut(Submission, &mut ByConnection, &mut VecDeque<Submission>) + 'r>;
 
+/// What decides whether reads take no batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadOrder {
+    /// What the group has set.
+    pub(super) reads: Reads,
+    /// The tag of the next own request that is submitted.
+    pub(super) next_tag: u64,
+    /// The tag of the first own request that has no reply.
+    pub(super) first_tag: u64,
+}
+
 impl OrderStage {
+    /// What decides whether reads take no batch, as of now.
+    pub(super) fn read_order(&self) -> ReadOrder {
+        ReadOrder {
+            reads: ordered_reads(&self.orderer.state().settings),
+            next_tag: self.pending.next_tag(),
+            first_tag: self.pending.first_tag(),
+        }
+    }
+
     /// A stage whose orderer has no request of this replica yet; requests will come from so many client threads.
     pub(super) fn new(orderer: Orderer<Engine>, client_threads: usize) -> Self {
         OrderStage {
@@ -116,6 +138,11 @@ impl OrderStage {
     pub(super) fn submit_control(&mut self, control: &Control) {
         // The caller submits a control request again if it is lost: no reply is owed.
         let _ = self.submit(ordered::summed(control.encode()), Recipient::NoClient);
+    }
+
+    /// Gives a request of the service a position whose reply goes to an operator. False if there is no room.
+    pub(super) fn submit_for_operator(&mut self, request: order::Request, ticket: u64) -> bool {
+        self.orderer.can_accept() && self.submit(request, Recipient::Operator(ticket)).is_ok()
     }
 
     /// # Errors

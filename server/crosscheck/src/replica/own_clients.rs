@@ -66,6 +66,8 @@ pub(super) struct OwnClients<W: World> {
     owed: Ascending<Vec<PendingReply>>,
     /// Where reads take no batch: the requests that take one.
     pub(super) in_order: ByConnection,
+    /// Replies for operators, under their tickets, until they are taken; none for one that there is not.
+    for_operators: Vec<(u64, Option<Reply>)>,
 }
 
 impl<W: World> OwnClients<W> {
@@ -79,6 +81,7 @@ impl<W: World> OwnClients<W> {
             submissions: Vec::new(),
             owed: Ascending::default(),
             in_order: ByConnection::default(),
+            for_operators: Vec::new(),
         }
     }
 
@@ -236,7 +239,15 @@ impl<W: World> OwnClients<W> {
         self.answer(owner, None);
     }
 
+    /// The replies for operators that have come.
+    pub(super) fn take_for_operators(&mut self) -> Vec<(u64, Option<Reply>)> {
+        std::mem::take(&mut self.for_operators)
+    }
+
     fn answer(&mut self, owner: Recipient, reply: Option<Reply>) {
+        if let Recipient::Operator(ticket) = owner {
+            return self.for_operators.push((ticket, reply));
+        }
         if let (Recipient::Client(to), Some(front)) = (owner, &mut self.front) {
             self.in_order.end(to);
             front.answer(to, reply);

@@ -12,6 +12,8 @@ use crate::clients::ReplyTo;
 pub(super) enum Recipient {
     /// A client connection.
     Client(ReplyTo),
+    /// An operator, whose command has this ticket ([`super::calls`]).
+    Operator(u64),
     /// None: the request is one of the pipeline itself.
     NoClient,
 }
@@ -21,7 +23,7 @@ impl Recipient {
     pub(super) fn client(&self) -> Option<ReplyTo> {
         match self {
             Recipient::Client(to) => Some(*to),
-            Recipient::NoClient => None,
+            Recipient::Operator(_) | Recipient::NoClient => None,
         }
     }
 
@@ -55,6 +57,11 @@ impl PendingReplies {
     /// The tag of the next request.
     pub(super) fn next_tag(&self) -> u64 {
         self.waiting.next_number()
+    }
+
+    /// The tag of the first request whose recipient was not taken.
+    pub(super) fn first_tag(&self) -> u64 {
+        self.waiting.first_number()
     }
 
     /// The log has taken the next request.

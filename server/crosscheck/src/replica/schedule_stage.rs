@@ -57,7 +57,9 @@ impl<S: Service, W: World> Core<S, W> {
                 Work::Control(Control::Checkpoint { session, limit }) => {
                     checkpoint = Some((*session, *limit))
                 }
-                Work::Control(Control::ActAs { .. }) => wanting.push((number, delivered, number)),
+                Work::Control(Control::ActAs { .. } | Control::Set { .. }) => {
+                    wanting.push((number, delivered, number));
+                }
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {

@@ -121,12 +121,32 @@ impl PartsScan {
 
 /// Passes over the parts, to the position.
 pub(super) fn skip(reader: &mut PackReader) -> Result<(), Malformed> {
-    while RegionId::from_le_bytes(reader.array()?) != END {
+    pass_over(reader).map(|_| ())
+}
+
+/// How many regions the parts are of: each has an object at least.
+pub(super) fn count(mut parts: PackReader) -> Result<RegionId, Malformed> {
+    pass_over(&mut parts)
+}
+
+fn pass_over(reader: &mut PackReader) -> Result<RegionId, Malformed> {
+    let mut count = 0;
+    loop {
+        let region_id = RegionId::from_le_bytes(reader.array()?);
+        if region_id == END {
+            return Ok(count);
+        }
+        count = count.max(region_id + 1);
         reader.skip(1)?;
         let length = u64::from_le_bytes(reader.array()?);
         reader.skip(length)?;
     }
-    Ok(())
+}
+
+/// The region of the next part; none where the position follows, or nothing has come yet.
+fn next_region(unread: &PackReader) -> Option<RegionId> {
+    let region_id = unread.clone().array().map(RegionId::from_le_bytes).ok()?;
+    (region_id != END).then_some(region_id)
 }
 
 /// The parts that have come, put in place.
@@ -192,6 +212,8 @@ pub(crate) struct LoadingState<S: Service> {
     unread: PackReader,
     is_begun: bool,
     installed: InstalledParts,
+    /// Of a whole state: how many regions have come.
+    regions: Option<RegionId>,
     /// The end, once its record has begun.
     loaded: Option<Result<LoadedState<S>, String>>,
 }
@@ -200,13 +222,13 @@ impl<S: Service> LoadingState<S> {
     /// Empties the service, which no other thread can reach.
     pub(crate) fn new(service: &mut S) -> Self {
         service.locks_mut().iter_mut().for_each(|lock| lock.region_mut().empty());
-        LoadingState::of_changes()
+        LoadingState { regions: Some(0), ..LoadingState::of_changes() }
     }
 
     /// Puts the changes of a later checkpoint into a service that has the state before.
     pub(super) fn of_changes() -> Self {
         let (unread, installed) = (PackReader::default(), InstalledParts::default());
-        LoadingState { unread, is_begun: false, installed, loaded: None }
+        LoadingState { unread, is_begun: false, installed, regions: None, loaded: None }
     }
 
     /// The next piece.
@@ -246,14 +268,42 @@ impl<S: Service> LoadingState<S> {
                 _ => return Err("it is of another version".into()),
             }
         }
-        let mut regions = OwnedRegions(service.locks_mut());
-        while self.installed.put_next(&mut self.unread, &mut regions)? {}
+        while self.put_all_known(service)? {}
         let mut ahead = self.unread.clone();
         if ahead.array().is_ok_and(|region_id| RegionId::from_le_bytes(region_id) == END) {
+            self.regions.iter().for_each(|count| service.take_locks(*count));
             // It may not have come as a whole; then the next piece is read with it.
             self.loaded = Some(take_end(service, &mut ahead));
         }
         Ok(())
+    }
+
+    /// Puts parts in place up to one of a region that the service does not have yet: then it gets so many locks. False
+    /// if no further part has come.
+    fn put_all_known(&mut self, service: &mut S) -> Result<bool, String> {
+        let locks = service.locks().len() as RegionId;
+        let mut regions = OwnedRegions(service.locks_mut());
+        let new = loop {
+            let next = next_region(&self.unread);
+            if let Some(region_id) = next.filter(|region_id| *region_id >= locks) {
+                break region_id;
+            }
+            if !self.installed.put_next(&mut self.unread, &mut regions)? {
+                return Ok(false);
+            }
+            if let (Some(count), Some(region_id)) = (&mut self.regions, next) {
+                *count = (*count).max(region_id + 1);
+            }
+        };
+        drop(regions);
+        if self.regions.is_some() {
+            service.take_locks(new + 1);
+            service.locks_mut().iter_mut().skip(locks as usize).for_each(|lock| lock.region_mut().empty());
+        }
+        match service.locks().len() as RegionId > new {
+            true => Ok(true),
+            false => Err(format!("it has a region {new}, and the service {locks} regions")),
+        }
     }
 }
 

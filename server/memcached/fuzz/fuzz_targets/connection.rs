@@ -11,7 +11,7 @@ use memcached::stats::Stats;
 use memcached::{Config, Connection};
 
 fn connection() -> Connection {
-    Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::new(ClientCounters::default()))
+    Connection::new(Arc::new(Stats::new(Config::default())), Arc::new(ClientCounters::default()))
 }
 
 /// The answer to `stats` without its text: it has times that go on.

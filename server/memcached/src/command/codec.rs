@@ -4,8 +4,8 @@ use bytes::Bytes;
 use wire::{Malformed, Put, Reader, SharedReader};
 
 use crate::command::binary::BinaryHead;
-use crate::command::{Command, Key, Keys, List, Meta, StoreMode};
-use crate::limits::{ITEM_BYTES_MAX, META_FLAG_BYTES};
+use crate::command::{Command, Key, Keys, List, Meta, SettingChange, StoreMode};
+use crate::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, META_FLAG_BYTES};
 
 pub(crate) const GET: u8 = 1;
 pub(crate) const STORE: u8 = 2;
@@ -22,6 +22,7 @@ const META_DEBUG: u8 = 12;
 pub(crate) const BINARY: u8 = 13;
 const LIST: u8 = 14;
 const MEMORY_LIMIT: u8 = 15;
+const SETTINGS: u8 = 16;
 
 impl Command {
     /// The kind of command: the first byte of its encoding, for a binary request that of its command.
@@ -42,6 +43,7 @@ impl Command {
             Command::Binary { command, .. } => command.code(),
             Command::List { .. } => LIST,
             Command::MemoryLimit { .. } => MEMORY_LIMIT,
+            Command::Settings { .. } => SETTINGS,
         }
     }
 }
@@ -64,6 +66,7 @@ pub fn kind_name(kind: u16) -> Option<&'static str> {
         META_DEBUG => "me",
         LIST => "list of items",
         MEMORY_LIMIT => "cache_memlimit",
+        SETTINGS => "group set or get",
         _ => return None,
     })
 }
@@ -137,6 +140,14 @@ fn put(out: &mut Vec<u8>, command: &Command) {
         }
         Command::MemoryLimit { megabytes, quiet } => {
             out.put8(MEMORY_LIMIT).put8(flags([*quiet])).put32(*megabytes);
+        }
+        Command::Settings { change } => {
+            let (form, value) = match change {
+                None => (0, 0),
+                Some(SettingChange::Memory { megabytes }) => (1, *megabytes),
+                Some(SettingChange::Item { bytes }) => (2, *bytes),
+            };
+            out.put8(SETTINGS).put8(form).put32(value);
         }
         Command::Binary { head, command } => {
             out.put8(BINARY).put8(head.opcode).put32(head.opaque).put64(head.compare);
@@ -212,6 +223,17 @@ pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
         MEMORY_LIMIT => {
             let [quiet] = read_flags(&mut input)?;
             Command::MemoryLimit { megabytes: input.u32()?, quiet }
+        }
+        SETTINGS => {
+            let change = match (input.u8()?, input.u32()?) {
+                (0, 0) => None,
+                (1, megabytes) => Some(SettingChange::Memory { megabytes }),
+                (2, bytes) if (ITEM_BYTES_MIN..=ITEM_BYTES_MAX).contains(&(bytes as usize)) => {
+                    Some(SettingChange::Item { bytes })
+                }
+                _ => return Err(Malformed("form of settings")),
+            };
+            Command::Settings { change }
         }
         BINARY => decode_binary(&mut input)?,
         _ => return Err(Malformed("unknown command")),
@@ -293,7 +315,7 @@ fn encoded_len(command: &Command) -> usize {
         | Command::MetaArithmetic { meta, .. } => 3 + meta.tokens.len(),
         Command::MetaSet { value, meta, .. } => 3 + meta.tokens.len() + value.len(),
         Command::List { .. } => 10,
-        Command::MemoryLimit { .. } => 6,
+        Command::MemoryLimit { .. } | Command::Settings { .. } => 6,
         Command::Binary { .. } => 0,
     };
     keys + rest

@@ -136,6 +136,11 @@ pub enum Command {
         /// `noreply`.
         quiet: bool,
     },
+    /// The settings of the group, of which one is changed first: an operator's request.
+    Settings {
+        /// The change.
+        change: Option<SettingChange>,
+    },
     /// A request of the binary protocol: one of the classic commands, never quiet, of one key.
     Binary {
         /// What the binary protocol adds.
@@ -162,6 +167,21 @@ pub enum List {
     },
     /// `stats sizes`: how many items there are of which size.
     Sizes,
+}
+
+/// A setting of the group, and its new value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Shaped)]
+pub enum SettingChange {
+    /// The memory limit.
+    Memory {
+        /// In MiB.
+        megabytes: u32,
+    },
+    /// The longest item.
+    Item {
+        /// In bytes.
+        bytes: u32,
+    },
 }
 
 /// The mode of a storage command, for an existing or a missing item.
@@ -202,6 +222,7 @@ impl Command {
             Command::FlushAll { .. }
             | Command::List { .. }
             | Command::MemoryLimit { .. }
+            | Command::Settings { .. }
             | Command::Binary { .. } => &[],
             Command::Store { key, .. }
             | Command::TooLarge { key, .. }

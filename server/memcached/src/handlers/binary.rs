@@ -70,7 +70,6 @@ pub(crate) fn binary(
     shard: &mut Shard,
     head: &BinaryHead,
     command: &Command,
-    item_bytes: usize,
     turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
@@ -89,6 +88,12 @@ pub(crate) fn binary(
                 CounterStep { key, up: *up, delta: *delta, compare: Some(head.compare), unique: turn.unique };
             arithmetic(shard, head, &step, turn, reply);
         }
+        Command::Store { mode, key, flags, value, .. } if shard.is_too_large(key, *flags, value.len()) => {
+            if *mode == StoreMode::Set {
+                too_large(shard, key, turn);
+            }
+            head.fail(ResponseStatus::TooLarge, reply);
+        }
         Command::Store { mode, key, flags, expiry, value, .. } => {
             let replaces = matches!(mode, StoreMode::Set | StoreMode::Add | StoreMode::Replace);
             let wish = StoreArguments {
@@ -101,7 +106,6 @@ pub(crate) fn binary(
                 unique: turn.unique,
                 accept_stale: false,
                 binary_key: false,
-                item_bytes,
             };
             let failure = match store(shard, &wish, turn) {
                 Stored::Done => {

@@ -99,11 +99,16 @@ pub(crate) struct StorageRequest<'a> {
     pub(crate) expiry: i64,
     pub(crate) unique: u64,
     pub(crate) value: &'a [u8],
-    pub(crate) item_bytes: usize,
 }
 
 /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
 pub(crate) fn storage(shard: &mut Shard, command: &StorageRequest<'_>, turn: ShardTurn<'_>) -> &'static [u8] {
+    if shard.is_too_large(command.key, command.flags, command.value.len()) {
+        if command.mode == StoreMode::Set {
+            too_large(shard, command.key, turn);
+        }
+        return TOO_LARGE_LINE;
+    }
     let wish = StoreArguments {
         mode: command.mode,
         key: command.key,
@@ -114,7 +119,6 @@ pub(crate) fn storage(shard: &mut Shard, command: &StorageRequest<'_>, turn: Sha
         unique: turn.unique,
         accept_stale: false,
         binary_key: false,
-        item_bytes: command.item_bytes,
     };
     match store(shard, &wish, turn) {
         Stored::Done => b"STORED\r\n",
@@ -123,6 +127,9 @@ pub(crate) fn storage(shard: &mut Shard, command: &StorageRequest<'_>, turn: Sha
         Stored::Missing => b"NOT_FOUND\r\n",
     }
 }
+
+/// The answer to a value beyond the item limit.
+pub(crate) const TOO_LARGE_LINE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 
 /// A value beyond the item limit: the item that it should have replaced is stale now, and is removed.
 pub(crate) fn too_large(shard: &mut Shard, key: &Key, turn: ShardTurn<'_>) {
@@ -190,7 +197,7 @@ mod tests {
     use super::*;
     use crate::sizes::Sizes;
     use crate::stats::ServiceCounters;
-    use crate::store::{Marks, NewItem};
+    use crate::store::{Limits, Marks, NewItem};
 
     /// What a read without a batch gets at this time of the last batch and this present time, in seconds, of an item
     /// that expires after 10.
@@ -203,7 +210,7 @@ mod tests {
             sizes: &sizes,
             watch: None,
         };
-        let mut shard = genesis(0, || Shard::new(1 << 20));
+        let mut shard = genesis(0, || Shard::new(Limits::of_founding(1 << 20, 1 << 20)));
         let key = Key::new(b"k").expect("a key");
         let new =
             NewItem { value: b"v", flags: 3, expires_us: 10_000_000, unique: 7, marks: Marks::default() };

@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::command::{Echo, Key, Meta, StoreMode};
-use crate::handlers::{Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, count, store};
+use crate::handlers::{
+    Counted, CounterStep, NON_NUMERIC, StoreArguments, Stored, TOO_LARGE_LINE, count, store, too_large,
+};
 use crate::protocol::numbers::push_decimal;
 use crate::stats::Stats;
 use crate::store::expiry::{NEVER, deadline, is_over, remaining_s};
@@ -79,10 +81,13 @@ pub(crate) fn meta_set(
     key: &Key,
     meta: &Meta,
     value: &[u8],
-    item_bytes: usize,
     turn: ShardTurn<'_>,
     reply: &mut Vec<u8>,
 ) {
+    if shard.is_too_large(key, meta.client_flags, value.len()) {
+        too_large(shard, key, turn);
+        return reply.extend_from_slice(TOO_LARGE_LINE);
+    }
     Stats::count(&turn.counters.cmd_meta);
     let mode = meta.store_mode().unwrap_or(StoreMode::Set);
     let unique = meta.unique.unwrap_or(turn.unique);
@@ -96,7 +101,6 @@ pub(crate) fn meta_set(
         unique,
         accept_stale: meta.stale && mode == StoreMode::Cas,
         binary_key: meta.binary_key,
-        item_bytes,
     };
     let stored = store(shard, &wish, turn);
     if stored == Stored::Done && meta.quiet {

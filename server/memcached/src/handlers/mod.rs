@@ -6,7 +6,6 @@ mod list;
 mod meta;
 
 use crate::command::{Key, StoreMode};
-use crate::limits::stock_overhead;
 use crate::protocol::numbers::{push_decimal, unsigned};
 use crate::stats::Stats;
 use crate::store::expiry::{Deadline, remaining_s};
@@ -14,7 +13,9 @@ use crate::store::{ItemRef, Marks, NewItem, Shard, ShardTurn, find, replace, swe
 use crate::watch::WatchKinds;
 
 pub(crate) use binary::{BESIDE_VALUE, ItemForm, binary, miss};
-pub(crate) use classic::{StorageRequest, arithmetic, delete, read, retrieve, storage, too_large, touch};
+pub(crate) use classic::{
+    StorageRequest, TOO_LARGE_LINE, arithmetic, delete, read, retrieve, storage, too_large, touch,
+};
 pub(crate) use list::Listing;
 pub(crate) use meta::{debug, meta_arithmetic, meta_delete, meta_get, meta_set};
 
@@ -34,8 +35,6 @@ struct StoreArguments<'a> {
     /// An older unique is good enough, and makes the item stale (`ms I`).
     accept_stale: bool,
     binary_key: bool,
-    /// The item limit.
-    item_bytes: usize,
 }
 
 /// The result of a store.
@@ -160,7 +159,7 @@ fn compare_and_store(
 fn extend(shard: &mut Shard, wish: &StoreArguments<'_>, old: ItemRef, turn: ShardTurn<'_>) -> Stored {
     let item = shard.item(old);
     let length = item.value_len() + wish.value.len();
-    if stock_overhead(item.flags()) + wish.key.bytes().len() + length > wish.item_bytes {
+    if shard.is_too_large(wish.key, item.flags(), length) {
         return Stored::Refused;
     }
     turn.sizes.note(wish.key.hash(), length);

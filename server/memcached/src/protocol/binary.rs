@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use crate::command::binary::{BinaryHead, HEADER_BYTES, REQUEST, ResponseContent, ResponseStatus, opcode};
 use crate::command::{Command, Key, Keys, StoreMode};
-use crate::config::Config;
 use crate::limits::KEY_BYTES;
 use crate::protocol::text::is_too_large;
 use crate::protocol::{Step, VERSION, login};
@@ -108,7 +107,7 @@ fn pass_over(head: &BinaryHead, status: ResponseStatus, used: usize, skip: usize
 }
 
 /// The next packet of `input`, of a client that has logged in if `may_ask`.
-pub(super) fn next<'a>(input: &'a [u8], config: &Config, may_ask: bool) -> Decoded<'a> {
+pub(super) fn next<'a>(input: &'a [u8], may_ask: bool) -> Decoded<'a> {
     let Some(bytes) = input.first_chunk() else {
         let is_other = input.first().is_some_and(|magic| *magic != REQUEST);
         let closed = Decoded::Step { step: Step::Close(Vec::new()), used: input.len() };
@@ -140,7 +139,7 @@ pub(super) fn next<'a>(input: &'a [u8], config: &Config, may_ask: bool) -> Decod
             if form.is_own {
                 return Decoded::Own(Packet { head, key, value: value_bytes });
             }
-            ordered(head, &Extras(extras), Key::new(key), value, config, used)
+            ordered(head, &Extras(extras), Key::new(key), value, used)
         }
     }
 }
@@ -198,7 +197,6 @@ fn ordered(
     extras: &Extras<'_>,
     key: Option<Key>,
     value: usize,
-    config: &Config,
     used: usize,
 ) -> Decoded<'static> {
     use opcode::*;
@@ -219,20 +217,13 @@ fn ordered(
             let up = matches!(head.opcode, INCREMENT | INCREMENTQ);
             Command::Arithmetic { key, up, delta: extras.u64(0), quiet: false }
         }
-        (_, Some(key)) => return store(head, extras, key, value, config, used),
+        (_, Some(key)) => return store(head, extras, key, value, used),
         (_, None) => return refuse(&head, ResponseStatus::Invalid, used),
     };
     Decoded::Step { step: Step::Order(Command::Binary { head, command: Box::new(classic) }), used }
 }
 
-fn store(
-    head: BinaryHead,
-    extras: &Extras<'_>,
-    key: Key,
-    length: usize,
-    config: &Config,
-    used: usize,
-) -> Decoded<'static> {
+fn store(head: BinaryHead, extras: &Extras<'_>, key: Key, length: usize, used: usize) -> Decoded<'static> {
     use opcode::*;
     let mode = match head.opcode {
         SET | SETQ => StoreMode::Set,
@@ -242,7 +233,7 @@ fn store(
         _ => StoreMode::Prepend,
     };
     let (flags, expiry) = (extras.u32(0), i64::from(extras.u32(4)));
-    if is_too_large(&key, flags, length, config) {
+    if is_too_large(&key, flags, length) {
         if mode != StoreMode::Set {
             return pass_over(&head, ResponseStatus::TooLarge, used, length);
         }

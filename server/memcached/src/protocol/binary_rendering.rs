@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn ordered(input: &[u8]) -> Vec<u8> {
-        let mut connection = Connection::new(Config::default(), Arc::new(Stats::new(1)), Arc::default());
+        let mut connection = Connection::new(Arc::new(Stats::new(Config::default())), Arc::default());
         match connection.next(input) {
             Progress::Done { used, action: Action::Order(request) } if used == input.len() => request,
             other => panic!("{input:?}: {other:?}"),

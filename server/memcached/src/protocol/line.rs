@@ -94,14 +94,13 @@ mod tests {
 
     use super::*;
     use crate::command::{encode, encode_get};
-    use crate::config::Config;
     use crate::protocol::{Step, text};
 
     /// The ordered bytes of the first line, if all its tokens are looked at.
     fn by_tokens(input: &[u8]) -> Option<(Vec<u8>, usize)> {
         let end = input.iter().position(|byte| *byte == b'\n')?;
         let line = Line::new(&input[..end]);
-        match text::step(line.name(), &line, &Config::with_memory(64 << 20)) {
+        match text::step(line.name(), &line) {
             Step::Order(command) => Some((encode(&command), end + 1)),
             _ => None,
         }

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 
 use crate::command::{Command, Key, Meta, MetaError};
-use crate::config::Config;
 use crate::limits::{KEY_BYTES, META_TOKENS};
 use crate::protocol::Step;
 use crate::protocol::line::{Line, error};
@@ -14,7 +13,7 @@ const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag";
 const OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 
 /// The request of the meta command `m<letter>` with these tokens.
-pub(super) fn step(letter: u8, line: &Line<'_>, config: &Config) -> Step {
+pub(super) fn step(letter: u8, line: &Line<'_>) -> Step {
     let refused = |text: &str| Step::Reply(error(text));
     match letter {
         b'n' => return Step::Reply(error("MN")),
@@ -32,7 +31,7 @@ pub(super) fn step(letter: u8, line: &Line<'_>, config: &Config) -> Step {
         _ => return refused("ERROR"),
     }
     match letter {
-        b's' => set(line, config),
+        b's' => set(line),
         b'g' => match parse(line, 2) {
             Ok((key, meta)) => Step::Order(Command::MetaGet { key, meta }),
             Err(why) => refused(&format!("CLIENT_ERROR {why}")),
@@ -49,7 +48,7 @@ pub(super) fn step(letter: u8, line: &Line<'_>, config: &Config) -> Step {
     }
 }
 
-fn set(line: &Line<'_>, config: &Config) -> Step {
+fn set(line: &Line<'_>) -> Step {
     let Some(length) = value_length(line.token(2)) else { return Step::Reply(error(BAD_FORMAT)) };
     // From here on the value is skipped after an error, so that it is not taken for commands.
     let skip = |now| Step::Skip { now: Box::new(now), bytes: length as u64 + 2 };
@@ -57,7 +56,7 @@ fn set(line: &Line<'_>, config: &Config) -> Step {
     match parse(line, 3) {
         Err(why) => refused(&format!("CLIENT_ERROR {why}")),
         Ok((_, meta)) if meta.store_mode().is_none() => refused("CLIENT_ERROR invalid mode for ms M token"),
-        Ok((key, meta)) if is_too_large(&key, meta.client_flags, length, config) => {
+        Ok((key, meta)) if is_too_large(&key, meta.client_flags, length) => {
             skip(Step::Order(Command::TooLarge { key, quiet: false }))
         }
         Ok((key, meta)) => {

@@ -17,14 +17,13 @@ use crosscheck::{Action, ClientCounters, Passwords, Progress, Protocol};
 
 use crate::command::binary::{REQUEST, opcode};
 use crate::command::{Command, Key, KeyHash, List, encode, encode_get, encode_with_value};
-use crate::config::Config;
-use crate::limits::{GET_LINE_BYTES, LINE_BYTES, LIST_PARTS, LISTED_AT_ONCE, REPLY_BYTES, REPLY_LINE_BYTES};
+use crate::limits::{
+    GET_LINE_BYTES, ITEM_BYTES_MAX, LINE_BYTES, LIST_PARTS, LISTED_AT_ONCE, REPLY_BYTES, REPLY_LINE_BYTES,
+};
 use crate::protocol::binary::Decoded;
 use crate::protocol::line::Line;
 use crate::stats::Stats;
 use crate::watch::{WatchKinds, Watcher};
-
-pub(crate) use text::TOO_LARGE;
 
 /// The answer to `version`: the stock release whose behaviour this crate follows, and this crate's.
 pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"));
@@ -35,7 +34,6 @@ pub const VERSION: &str = concat!("1.6.18-crosscheck-", env!("CARGO_PKG_VERSION"
 /// them. Where a request ends depends on the bytes alone, not on how they were cut into packets.
 #[derive(Clone)]
 pub struct Connection {
-    config: Config,
     stats: Arc<Stats>,
     clients: Arc<ClientCounters>,
     /// Bytes of an unwanted value that are still to be skipped.
@@ -59,9 +57,9 @@ pub struct Connection {
 impl PartialEq for Connection {
     fn eq(&self, other: &Connection) -> bool {
         let same = |connection: &Connection| {
-            let Connection { config, skip, may_ask, listing, watcher, is_binary, scanned, .. } = connection;
+            let Connection { skip, may_ask, listing, watcher, is_binary, scanned, .. } = connection;
             let watched = watcher.as_ref().map(|watcher| watcher.kinds());
-            (*config, *skip, *may_ask, *listing, watched, *is_binary, *scanned)
+            (*skip, *may_ask, *listing, watched, *is_binary, *scanned)
         };
         same(self) == same(other)
             && Arc::ptr_eq(&self.stats, &other.stats)
@@ -113,9 +111,8 @@ enum Step {
 
 impl Connection {
     /// The state of a new connection.
-    pub fn new(config: Config, stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
+    pub fn new(stats: Arc<Stats>, clients: Arc<ClientCounters>) -> Self {
         Connection {
-            config,
             stats,
             clients,
             skip: 0,
@@ -202,12 +199,12 @@ impl Connection {
 
     /// The next packet of a client that speaks the binary protocol.
     fn next_packet(&mut self, input: &[u8]) -> Progress {
-        let (step, used) = match binary::next(input, &self.config, self.may_ask) {
+        let (step, used) = match binary::next(input, self.may_ask) {
             Decoded::NeedMore(wanted) => return Progress::NeedMore(wanted),
             Decoded::Step { step, used } => (step, used),
             Decoded::Own(packet) => {
                 let step = match packet.head.opcode {
-                    opcode::STAT => stats::packets(&packet, &self.config, &self.stats, &self.clients),
+                    opcode::STAT => stats::packets(&packet, &self.stats, &self.clients),
                     opcode::SASL_LIST_MECHS | opcode::SASL_AUTH | opcode::SASL_STEP => {
                         let (reply, accepted) = login::by_packet(self.passwords.as_deref(), &packet);
                         self.may_ask |= accepted;
@@ -259,8 +256,8 @@ impl Protocol for Connection {
     fn rendered(&self, input: &[u8], ordered: &[u8]) -> Option<usize> {
         match self.is_binary {
             _ if self.skip > 0 => None,
-            Some(true) => binary_rendering::rendered(input, ordered, self.config.item_bytes),
-            _ => rendering::rendered(input, ordered, self.config.item_bytes),
+            Some(true) => binary_rendering::rendered(input, ordered, ITEM_BYTES_MAX),
+            _ => rendering::rendered(input, ordered, ITEM_BYTES_MAX),
         }
     }
 
@@ -311,15 +308,15 @@ impl Protocol for Connection {
             return progress;
         }
         let step = match line.name() {
-            [b'm', letter] => meta::step(*letter, &line, &self.config),
+            [b'm', letter] => meta::step(*letter, &line),
             b"watch" => self.watch(&line),
-            b"stats" => stats::step(&line, &self.config, &self.stats, &self.clients),
-            name => text::step(name, &line, &self.config),
+            b"stats" => stats::step(&line, &self.stats, &self.clients),
+            name => text::step(name, &line),
         };
         if let Step::Order(Command::List { list: List::Metadump { .. } }) = step {
             let wanted = self.stats.items() / LISTED_AT_ONCE + 1;
             let of = u32::try_from(wanted.next_power_of_two()).unwrap_or(u32::MAX);
-            let of = of.min(LIST_PARTS).min(self.config.shards);
+            let of = of.min(LIST_PARTS).min(self.stats.shards());
             return self.list_part(ListParts { next: 0, of, rest: end + 1 });
         }
         self.step(step, end + 1, input)

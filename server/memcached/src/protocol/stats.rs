@@ -9,7 +9,6 @@ use crosscheck::{ClientCounters, ConnectionState};
 
 use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
 use crate::command::{Command, List};
-use crate::config::Config;
 use crate::limits::{GET_LINE_BYTES, KEY_BYTES, LINE_BYTES};
 use crate::protocol::binary::Packet;
 use crate::protocol::line::{Line, error};
@@ -21,7 +20,7 @@ use crate::stats::Stats;
 const MOST_CLASSES: u32 = 64;
 
 /// The answer to `stats` with these tokens.
-pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
+pub(super) fn step(line: &Line<'_>, stats: &Stats, clients: &ClientCounters) -> Step {
     let mut report = StatsReport { bytes: Vec::new(), head: None };
     match line.token(1) {
         // Only the order of requests makes these consistent: all items are looked at.
@@ -29,7 +28,7 @@ pub(super) fn step(line: &Line<'_>, config: &Config, stats: &Stats, clients: &Cl
         b"cachedump" => return cachedump(line),
         _ => {}
     }
-    match collect(&mut report, line.token(1), config, stats, clients) {
+    match collect(&mut report, line.token(1), stats, clients) {
         StatsAnswer::Lines => report.bytes.extend_from_slice(b"END\r\n"),
         StatsAnswer::Reset => return Step::Reply(error("RESET")),
         StatsAnswer::Unknown => return Step::Reply(error("ERROR")),
@@ -53,10 +52,10 @@ fn cachedump(line: &Line<'_>) -> Step {
 }
 
 /// The answer to a binary `stat`: a packet for each line, and one without a key at the end.
-pub(super) fn packets(packet: &Packet<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) -> Step {
+pub(super) fn packets(packet: &Packet<'_>, stats: &Stats, clients: &ClientCounters) -> Step {
     let head = &packet.head;
     let mut report = StatsReport { bytes: Vec::new(), head: Some(head) };
-    match collect(&mut report, packet.key, config, stats, clients) {
+    match collect(&mut report, packet.key, stats, clients) {
         StatsAnswer::Lines | StatsAnswer::Reset => {
             head.respond(ResponseStatus::Ok, ResponseContent::default(), &mut report.bytes)
         }
@@ -78,13 +77,12 @@ enum StatsAnswer {
 fn collect(
     report: &mut StatsReport<'_>,
     name: &[u8],
-    config: &Config,
     stats: &Stats,
     clients: &ClientCounters,
 ) -> StatsAnswer {
     match name {
-        b"" => general(report, config, stats, clients),
-        b"settings" => settings(report, config, stats, clients),
+        b"" => general(report, stats, clients),
+        b"settings" => settings(report, stats, clients),
         b"items" => items(report, stats),
         b"slabs" => slabs(report, stats),
         b"conns" => conns(report, clients),
@@ -97,7 +95,7 @@ fn collect(
     StatsAnswer::Lines
 }
 
-fn general(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) {
+fn general(report: &mut StatsReport<'_>, stats: &Stats, clients: &ClientCounters) {
     // Not ordered time, which stands still while nobody asks for data: monitors compare this with their own.
     let time = crosscheck::host_time();
     report.line("pid", std::process::id());
@@ -118,7 +116,7 @@ fn general(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients
     }
     report.line("bytes_read", clients.sum(|thread| &thread.bytes_in));
     report.line("bytes_written", clients.sum(|thread| &thread.bytes_out));
-    report.line("limit_maxbytes", stats.limit().unwrap_or(config.memory));
+    report.line("limit_maxbytes", stats.limit());
     report.line("accepting_conns", u8::from(clients.cannot_accept.load(Relaxed) == 0));
     report.line("listen_disabled_num", clients.accept_stops.load(Relaxed));
     report.line("threads", clients.workers.load(Relaxed));
@@ -131,13 +129,13 @@ fn seconds(time: Duration) -> String {
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }
 
-fn settings(report: &mut StatsReport<'_>, config: &Config, stats: &Stats, clients: &ClientCounters) {
-    report.line("maxbytes", stats.limit().unwrap_or(config.memory));
+fn settings(report: &mut StatsReport<'_>, stats: &Stats, clients: &ClientCounters) {
+    report.line("maxbytes", stats.limit());
     report.line("maxconns", clients.connections_max.load(Relaxed));
     report.line("tcpport", clients.port.load(Relaxed));
     report.line("num_threads", clients.workers.load(Relaxed));
-    report.line("item_size_max", config.item_bytes);
-    report.line("shards", config.shards);
+    report.line("item_size_max", stats.item_bytes());
+    report.line("shards", stats.shards());
     report.line("evictions", "on");
     report.line("cas_enabled", "yes");
     report.line("flush_enabled", "yes");

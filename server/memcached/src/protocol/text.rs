@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use crate::command::{Command, Key, Keys, List, StoreMode};
-use crate::config::Config;
-use crate::limits::stock_overhead;
+use crate::limits::{ITEM_BYTES_MAX, MEMORY_MB_MAX, stock_overhead};
 use crate::protocol::line::{Line, error};
 use crate::protocol::numbers::{signed, unsigned, unsigned_32};
 use crate::protocol::{Step, VERSION};
@@ -15,25 +14,25 @@ const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 
 /// The request of the command `name` with these tokens.
-pub(super) fn step(name: &[u8], line: &Line<'_>, config: &Config) -> Step {
+pub(super) fn step(name: &[u8], line: &Line<'_>) -> Step {
     let arguments = line.arguments();
     match (name, arguments) {
         (b"get" | b"bget", 1..) => retrieve(line, false, 1),
         (b"gets", 1..) => retrieve(line, true, 1),
         (b"gat", 1..) => touch_and_retrieve(line, false),
         (b"gats", 1..) => touch_and_retrieve(line, true),
-        (b"set", 4..=5) => store(StoreMode::Set, line, config),
-        (b"add", 4..=5) => store(StoreMode::Add, line, config),
-        (b"replace", 4..=5) => store(StoreMode::Replace, line, config),
-        (b"append", 4..=5) => store(StoreMode::Append, line, config),
-        (b"prepend", 4..=5) => store(StoreMode::Prepend, line, config),
-        (b"cas", 5..=6) => store(StoreMode::Cas, line, config),
+        (b"set", 4..=5) => store(StoreMode::Set, line),
+        (b"add", 4..=5) => store(StoreMode::Add, line),
+        (b"replace", 4..=5) => store(StoreMode::Replace, line),
+        (b"append", 4..=5) => store(StoreMode::Append, line),
+        (b"prepend", 4..=5) => store(StoreMode::Prepend, line),
+        (b"cas", 5..=6) => store(StoreMode::Cas, line),
         (b"delete", 1..=3) => delete(line),
         (b"incr", 2..=3) => arithmetic(line, true),
         (b"decr", 2..=3) => arithmetic(line, false),
         (b"touch", 2..=3) => touch(line),
         (b"flush_all", 0..=2) => flush_all(line),
-        (b"cache_memlimit", 1..=2) => memory_limit(line, config),
+        (b"cache_memlimit", 1..=2) => memory_limit(line),
         (b"lru_crawler", 2) if line.token(1) == b"metadump" => metadump(line),
         (b"verbosity", 1..=2) => verbosity(line),
         (b"slabs", 2..) if line.token(1) == b"automove" => slabs_automove(line),
@@ -76,7 +75,7 @@ fn touch_and_retrieve(line: &Line<'_>, with_unique: bool) -> Step {
     }
 }
 
-fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
+fn store(mode: StoreMode, line: &Line<'_>) -> Step {
     let quiet = line.is_quiet();
     let Some(key) = Key::text(line.token(1)) else { return fail(line, BAD_FORMAT) };
     let numbers = (unsigned_32(line.token(2)), signed(line.token(3)), value_length(line.token(4)));
@@ -86,7 +85,7 @@ fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
         _ => Some(0),
     };
     let Some(unique) = unique else { return fail(line, BAD_FORMAT) };
-    if is_too_large(&key, flags, length, config) {
+    if is_too_large(&key, flags, length) {
         let now = match mode {
             StoreMode::Set => Step::Order(Command::TooLarge { key, quiet }),
             _ => fail(line, TOO_LARGE),
@@ -98,7 +97,7 @@ fn store(mode: StoreMode, line: &Line<'_>, config: &Config) -> Step {
 }
 
 /// The answer to a value beyond the item limit.
-pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 
 /// The length of a value that a command line announces: at most 2^31 - 3, as in memcached.
 pub(super) fn value_length(token: &[u8]) -> Option<usize> {
@@ -106,9 +105,10 @@ pub(super) fn value_length(token: &[u8]) -> Option<usize> {
     if length > i32::MAX - 2 { None } else { usize::try_from(length).ok() }
 }
 
-/// Whether stock memcached would find such an item too large.
-pub(super) fn is_too_large(key: &Key, flags: u32, length: usize, config: &Config) -> bool {
-    stock_overhead(flags) + key.bytes().len() + length > config.item_bytes
+/// Whether an item is too large for whatever limit a group may have; one that is too large for its own is refused at
+/// the request's position.
+pub(super) fn is_too_large(key: &Key, flags: u32, length: usize) -> bool {
+    stock_overhead(flags) + key.bytes().len() + length > ITEM_BYTES_MAX
 }
 
 fn delete(line: &Line<'_>) -> Step {
@@ -157,16 +157,12 @@ fn flush_all(line: &Line<'_>) -> Step {
     }
 }
 
-/// `cache_memlimit MIB`. A limit in bytes, given by mistake, is refused as stock refuses it.
-fn memory_limit(line: &Line<'_>, config: &Config) -> Step {
-    const LARGEST: u32 = 1 << 20;
+/// `cache_memlimit MIB`. A limit in bytes, given by mistake, is refused as stock refuses it; one that is too small for
+/// the group is, at the request's position.
+fn memory_limit(line: &Line<'_>) -> Step {
     let Some(megabytes) = unsigned_32(line.token(1)) else { return fail(line, "ERROR") };
-    if megabytes > LARGEST {
+    if megabytes > MEMORY_MB_MAX {
         return fail(line, "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes");
-    }
-    let least = config.least_memory().div_ceil(1 << 20);
-    if u64::from(megabytes) < least {
-        return fail(line, &format!("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than {least}m"));
     }
     Step::Order(Command::MemoryLimit { megabytes, quiet: line.is_quiet() })
 }

@@ -10,10 +10,10 @@ mod item;
 mod sweep;
 mod table;
 
-use crosscheck::object::{ObjectId, Store, critical};
+use crosscheck::object::{ObjectId, Store, Summed, critical};
 
 use crate::command::{Key, KeyHash};
-use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD};
+use crate::limits::{ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, stock_overhead};
 use crate::sizes::Sizes;
 use crate::stats::{ServiceCounters, Stats};
 use crate::store::expiry::Deadline;
@@ -42,12 +42,31 @@ const _: () = assert!(
     "the largest item fits into an empty shard"
 );
 
+/// What an operator bounds a shard with, and the batches that have set it; 0 where it is of the founding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
+pub struct Limits {
+    /// Memory for items and their administration, in bytes.
+    pub memory: u64,
+    /// Longest item in bytes, counted as stock memcached counts it ([`stock_overhead`]).
+    pub item_bytes: u64,
+    /// When the first was set.
+    pub memory_set_at: u64,
+    /// When the second was set.
+    pub item_set_at: u64,
+}
+
+impl Limits {
+    /// Those of a group that begins.
+    pub fn of_founding(memory: u64, item_bytes: u64) -> Self {
+        Limits { memory, item_bytes, memory_set_at: 0, item_set_at: 0 }
+    }
+}
+
 /// The state that all requests on one shard share. Each shard is one region, behind one lock.
 #[critical]
 pub struct Shard {
-    /// Memory for items and their administration, in bytes.
-    limit: u64,
-    /// Bytes charged against it.
+    limits: Limits,
+    /// Bytes charged against the memory limit.
     bytes: u64,
     /// Items in the table.
     count: u64,
@@ -187,10 +206,10 @@ pub fn replace(shard: &mut Shard, item: ItemRef, new: &NewItem<'_>, turn: ShardT
 
 #[critical]
 impl Shard {
-    /// An empty shard with `limit` bytes of memory.
-    pub fn new(limit: u64) -> Self {
+    /// An empty shard.
+    pub fn new(limits: Limits) -> Self {
         Self {
-            limit,
+            limits,
             bytes: 0,
             count: 0,
             evicted: 0,
@@ -327,14 +346,20 @@ impl Shard {
         })
     }
 
-    /// Memory for items and their administration, in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
+    /// What bounds it.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
-    /// Sets the limit. Where more is stored, each insert evicts a little more than it needs until it is kept.
-    pub fn set_limit(&mut self, limit: u64) {
-        self.limit = limit;
+    /// Sets what bounds it. Where more is stored, each insert evicts a little more than it needs until it is kept;
+    /// items that are too long by now stay.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Whether stock memcached would find such an item too large.
+    pub fn is_too_large(&self, key: &Key, flags: u32, value: usize) -> bool {
+        (stock_overhead(flags) + key.bytes().len() + value) as u64 > self.limits.item_bytes
     }
 
     /// Checks all relations between the shard's objects. Enters every object.
@@ -438,7 +463,7 @@ impl Shard {
     }
 
     fn lacks_room(&self, needed: u64) -> bool {
-        self.bytes.saturating_add(needed + ADMINISTRATION) > self.limit
+        self.bytes.saturating_add(needed + ADMINISTRATION) > self.limits.memory
     }
 
     /// The item that has waited longest in either queue, if it is dead.
@@ -457,7 +482,8 @@ impl Shard {
         while self.lacks_room(needed) && (freed < needed + ADMINISTRATION || besides < EVICTED_BESIDES) {
             besides += u32::from(freed >= needed + ADMINISTRATION);
             let mut main = self.main.items() > 0
-                && (self.probation.items() == 0 || self.probation.bytes() <= self.limit / PROBATION_SHARE);
+                && (self.probation.items() == 0
+                    || self.probation.bytes() <= self.limits.memory / PROBATION_SHARE);
             let Some(mut candidate) = self.queue(main).oldest(self.pages()) else { return };
             if met_spared && spared == Some(candidate) {
                 // No other item of its queue can be evicted, so the other queue has to give one up. Every round makes

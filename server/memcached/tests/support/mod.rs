@@ -71,7 +71,7 @@ impl Replica {
 
     /// A new client connection.
     pub fn connect(&self) -> Connection {
-        Connection::new(self.service.config(), self.service.stats().clone(), self.clients.clone())
+        Connection::new(self.service.stats().clone(), self.clients.clone())
     }
 
     /// Executes an encoded request as the next one in the log.

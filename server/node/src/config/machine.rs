@@ -408,6 +408,11 @@ fn of_this_user(directory: &Path) -> Result<(), (String, String)> {
     writable(directory, directory)
 }
 
+/// What is wrong with so much memory for the service, if it is more than there is.
+pub fn more_than_there_is(asked_mib: u64) -> Option<String> {
+    too_much(asked_mib, &memory::bound()?).map(|(what, remedy)| format!("{what}; {remedy}"))
+}
+
 /// Whether more memory is asked for than there is.
 fn too_much(asked_mib: u64, bound: &MemoryBound) -> Option<(String, String)> {
     let MemoryBound { mib, of } = bound;

@@ -23,7 +23,7 @@ pub use access::DEFAULT_SOCKET_MODE;
 pub use access::made_certificate;
 #[cfg(feature = "lab")]
 pub use lab::LeftOut;
-pub use machine::{ExaminedFor, Findings};
+pub use machine::{ExaminedFor, Findings, more_than_there_is};
 pub use parse::{check_group, may_read_locally, parse};
 pub use passwords::PasswordFile;
 pub use problem::{Problem, Problems, Unresolved, line_of, meant};
@@ -209,6 +209,8 @@ impl<O: ServiceOptions> NodeConfig<O> {
             idle_timeout: Some(Duration::from_secs(self.idle_timeout_s)).filter(|timeout| !timeout.is_zero()),
             buffer_limit: usize::try_from(self.buffer_limit_mb << 20).unwrap_or(usize::MAX),
             service: self.equal_settings(),
+            founding: self.service.at_founding(),
+            has_data: false,
             group_key: self.group_key.clone(),
             begins: false,
             restore: None,

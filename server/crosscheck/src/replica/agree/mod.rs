@@ -20,7 +20,7 @@ use super::copies::WholeCopy;
 use super::core::Core;
 use super::disk_states::StateUse;
 use super::execution::{Execution, VerifiedProgress};
-use super::order_stage::SortsReads;
+use super::order_stage::{ReadOrder, SortsReads};
 use super::tolerance::Verifying;
 use super::waits::{self, Wait};
 use crate::admin::Status;
@@ -46,7 +46,7 @@ pub(super) trait Agreement<S: Service, W: World>: Send {
     }
 
     /// What keeps requests that only read from being ordered; none where all requests are ordered.
-    fn sorts<'r>(&'r mut self, _execution: &'r Execution<S>) -> Option<SortsReads<'r>> {
+    fn sorts<'r>(&'r mut self, _execution: &'r Execution<S>, _order: ReadOrder) -> Option<SortsReads<'r>> {
         None
     }
 

@@ -351,7 +351,8 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
     let local = |text: &str| text.replacen("# reads = \"batch\"", "reads = \"local\"", 1);
     for text in [&verified, &witness] {
         let config = parse("local", &local(text)).expect("a third verifier");
-        assert!(config.settings().reads_locally());
+        let settings = config.settings();
+        assert!(settings.reads == crosscheck::Reads::Local && settings.group_reads_locally());
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
     for text in [two, &shelf()] {

@@ -15,7 +15,7 @@ use crate::replica::agree::AgreementFault;
 use crate::replica::agree::{Agreement, AgreementMarks, NotProven, PeerNews, Progress, Watched};
 use crate::replica::core::Core;
 use crate::replica::execution::Execution;
-use crate::replica::order_stage::SortsReads;
+use crate::replica::order_stage::{ReadOrder, SortsReads};
 use crate::replica::waits::Wait;
 use crate::service::Service;
 use crate::state::{self, Base, CheckpointHead, StateProof};
@@ -39,8 +39,8 @@ impl<S: Service, W: World> Agreement<S, W> for Verified {
         self.on(core).deliver_part(delivered);
     }
 
-    fn sorts<'r>(&'r mut self, execution: &'r Execution<S>) -> Option<SortsReads<'r>> {
-        self.sorts_reads(execution)
+    fn sorts<'r>(&'r mut self, execution: &'r Execution<S>, order: ReadOrder) -> Option<SortsReads<'r>> {
+        self.sorts_reads(execution, order)
     }
 
     fn run_reads(&mut self, core: &mut Core<S, W>) -> bool {

@@ -151,7 +151,7 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                         Work::Control(control @ Control::CopyPart { .. }) => {
                             self.copied.push((control.clone(), row.footprint));
                         }
-                        Work::Control(Control::ActAs { .. }) => {
+                        Work::Control(Control::ActAs { .. } | Control::Set { .. }) => {
                             self.wanting.push((usize::from(number), part_number, at));
                         }
                         Work::Control(control @ Control::Checkpoint { .. }) => {

@@ -8,6 +8,8 @@ use crate::clients::{ReplyTo, Submission};
 use crate::limits;
 use crate::reads::{ReadReply, ReadsDone};
 use crate::replica::in_order::ByConnection;
+use crate::replica::order_stage::ReadOrder;
+use crate::settings::Reads;
 
 /// The reads of a replica. As many as its clients have requests in flight.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub(super) struct LocalReads {
     pub(super) epoch: u64,
     /// When the last question was asked, or answered, in microseconds.
     pub(super) since_us: u64,
+    /// The tag of the first own request that was sorted since all are; none while none is.
+    pub(super) sorted_from: Option<u64>,
 }
 
 /// A read.
@@ -39,6 +43,27 @@ pub(super) struct LocalRead {
 }
 
 impl LocalReads {
+    /// Whether reads that come now may be answered without a batch; none if no request has to be sorted.
+    ///
+    /// From the moment on when the group has set that, requests are sorted: a read behind an unanswered request of its
+    /// connection is ordered, too. Of those that were submitted before, the connections are not known, so no read is
+    /// answered here until the last of them is. After the group has set the contrary, requests are sorted until the
+    /// last read is answered: one that follows such a read takes it into the order.
+    pub(super) fn are_local(&mut self, order: ReadOrder) -> Option<bool> {
+        let ReadOrder { reads, next_tag, first_tag } = order;
+        if reads == Reads::Batch && self.is_empty() {
+            self.sorted_from = None;
+            return None;
+        }
+        let sorted_from = *self.sorted_from.get_or_insert(next_tag);
+        Some(reads == Reads::Local && first_tag >= sorted_from)
+    }
+
+    fn is_empty(&self) -> bool {
+        let queues = [&self.arrived, &self.queried, &self.bound];
+        queues.iter().all(|queue| queue.is_empty()) && self.running.is_none() && self.ran.is_empty()
+    }
+
     /// Keeps a request that only reads, or adds it to those that are ordered, behind what has to come before it.
     pub(super) fn sort(
         &mut self,
@@ -329,5 +354,23 @@ mod tests {
         assert_eq!(refused.iter().map(|to| to.slot).collect::<Vec<_>>(), [1]);
         assert_eq!(host.reads.order_all_of(refused[0], &mut host.in_order, &mut host.to_order), 2);
         assert_eq!((host.ordered(), host.leave(1)), (vec![0, 2], vec![1]));
+    }
+
+    /// The connections of requests that were submitted before the group had set reads without a batch are not known: a
+    /// read behind one of them would not see it.
+    #[test]
+    fn no_read_is_answered_here_before_all_requests_of_before_are_and_the_last_reads_are_still_sorted() {
+        let of = |reads, next_tag, first_tag| ReadOrder { reads, next_tag, first_tag };
+        let mut host = Host::default();
+        assert_eq!(host.reads.are_local(of(Reads::Batch, 5, 3)), None, "nothing is sorted");
+        assert_eq!(host.reads.are_local(of(Reads::Local, 5, 3)), Some(false), "3 and 4 are of before");
+        assert_eq!(host.reads.are_local(of(Reads::Local, 9, 4)), Some(false));
+        assert_eq!(host.reads.are_local(of(Reads::Local, 9, 5)), Some(true));
+        host.submit(1, 0, true);
+        assert_eq!(host.reads.are_local(of(Reads::Batch, 9, 9)), Some(false), "a read is not answered yet");
+        host.submit(1, 1, false);
+        assert_eq!(host.to_order.len(), 2, "what follows takes it into the order");
+        assert_eq!(host.reads.are_local(of(Reads::Batch, 9, 9)), None);
+        assert_eq!(host.reads.are_local(of(Reads::Local, 12, 9)), Some(false), "it begins anew");
     }
 }

@@ -224,6 +224,7 @@ impl Verified {
         if !settings.extra_protection {
             config = config.with_extra_protection(None);
         }
+        let reads = settings.group_reads_locally() && !settings.is_witness();
         Verified {
             verifier: Verifier::new(config.clone()),
             executor: Executor::new(config),
@@ -247,7 +248,7 @@ impl Verified {
             begins: settings.begins,
             mixer: Mixer::new(),
             proven: None,
-            reads: settings.reads_locally().then(LocalReads::default),
+            reads: reads.then(LocalReads::default),
             unserved: Unserved::default(),
             own_messages: OwnMessages::default(),
             outgoing: vec![(Vec::new(), 0); settings.peers.len()],

@@ -31,20 +31,24 @@ use crate::clients::{Reply, Submission};
 use crate::hooks::{Hooks, Rule};
 use crate::reads::{ReadReply, ReadsDone, RunningReads};
 use crate::replica::execution::Execution;
-use crate::replica::order_stage::SortsReads;
+use crate::replica::order_stage::{ReadOrder, SortsReads};
 use crate::service::Service;
 use crate::world::{Observation, World};
 
 impl Verified {
-    /// What keeps requests that only read; none where they are ordered.
+    /// What keeps requests that only read; none where they are ordered, and none of before is left.
     pub(super) fn sorts_reads<'r, S: Service>(
         &'r mut self,
         execution: &'r Execution<S>,
+        order: ReadOrder,
     ) -> Option<SortsReads<'r>> {
         let reads = self.reads.as_mut()?;
+        let are_local = reads.are_local(order)?;
         Some(Box::new(move |submission, in_order, to_order| {
-            let decoded = execution.service.decode(&submission.request.bytes);
-            let only_reads = decoded.is_ok_and(|request| execution.service.reads_only(&request));
+            let only_reads = are_local && {
+                let decoded = execution.service.decode(&submission.request.bytes);
+                decoded.is_ok_and(|request| execution.service.reads_only(&request))
+            };
             reads.sort(submission, only_reads, in_order, to_order);
         }))
     }

@@ -32,6 +32,7 @@ mod lab;
 pub mod limits;
 mod mailbox;
 mod message;
+mod moved_note;
 mod naming;
 mod ordered;
 mod outcome;
@@ -179,7 +180,7 @@ pub fn serve<S: Service, P: Protocol>(
             run(settings, service, base, orderer, make_protocol, started)
         }
         Durability::Disk(directory) => {
-            let (base, orderer) = open_disk(&directory, config, &mut service, &settings)?;
+            let (base, orderer) = open_disk(&directory, config, &mut service, &mut settings)?;
             run(settings, service, base, orderer, make_protocol, started)
         }
     }
@@ -191,7 +192,7 @@ fn open_disk<S: Service>(
     directory: &Path,
     config: order::Config,
     service: &mut S,
-    settings: &Settings,
+    settings: &mut Settings,
 ) -> Result<(Option<state::SavedBase<S>>, Orderer<Engine>), ServeError> {
     let (log, records) = order::FileLog::open(directory, settings.me, order::FileOptions::default())?;
     snapshot::restrict(&order::System, directory)?;
@@ -206,6 +207,7 @@ fn open_disk<S: Service>(
                 backup, start with empty data directories",
             backup.display()
         ));
+        settings.restore = None;
     }
     let unloadable = |why| snapshot::SnapshotError::unloadable(directory, why);
     let base = match snapshot::for_log(&order::System, directory, records.is_empty())? {
@@ -250,8 +252,9 @@ fn run<S: Service, P: Protocol>(
         idle: settings.idle_timeout,
     };
     let executors = settings.peers[..settings.executors()].to_vec();
-    let probe = Probe::new(peers::Identity::of(&settings, None)?, executors);
-    let replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
+    let mut probe = Probe::new(peers::Identity::of(&settings, None)?, executors);
+    let mut replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
+    probe.follow(replica.redirections());
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
     let call = move |call| calls.send(Input::Call(call));

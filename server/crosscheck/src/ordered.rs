@@ -78,6 +78,14 @@ pub enum Control {
         /// The behavior ([`crate::behavior`]).
         behavior: u16,
     },
+    /// A replica has seen that another one, whose machine was replaced, is at this address: with the f+1-th that says
+    /// so, it is there for all.
+    Move {
+        /// The one that has moved.
+        replica: u8,
+        /// Its address.
+        address: String,
+    },
 }
 
 impl Control {
@@ -113,6 +121,9 @@ impl Control {
             Control::ActAs { behavior } => {
                 out.put8(CONTROL + 7).put16(*behavior);
             }
+            Control::Move { replica, address } => {
+                out.put8(CONTROL + 8).put8(*replica).put16(address.len() as u16).put(address.as_bytes());
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -132,7 +143,9 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted => false,
+            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted | Control::Move { .. } => {
+                false
+            }
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
             | Control::Digest { .. }
@@ -162,6 +175,11 @@ impl Control {
                 count: reader.u16().ok()?,
             },
             7 => Control::ActAs { behavior: reader.u16().ok()? },
+            8 => {
+                let (replica, length) = (reader.u8().ok()?, reader.u16().ok()?);
+                let address = reader.take(usize::from(length)).ok()?.to_vec();
+                Control::Move { replica, address: String::from_utf8(address).ok()? }
+            }
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -202,6 +220,7 @@ mod tests {
             Control::CopyWanted,
             Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
             Control::ActAs { behavior: 13 },
+            Control::Move { replica: 2, address: "db-3:7".into() },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

@@ -412,7 +412,10 @@ impl<S: Service> Context<S> {
                 self.copy_part(turn, locks, (*session, *number), place);
             }
             Control::ActAs { behavior } => self.acting.set(*behavior),
-            Control::Recheck { .. } | Control::Checkpoint { .. } | Control::CopyWanted => {}
+            Control::Recheck { .. }
+            | Control::Checkpoint { .. }
+            | Control::CopyWanted
+            | Control::Move { .. } => {}
         }
         compared
     }

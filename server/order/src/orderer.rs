@@ -16,6 +16,7 @@ use crate::engine::{
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
+use crate::moves::Move;
 use crate::queue::LeaderQueue;
 use crate::sessions::{Rule, State};
 use crate::timeouts::BatchTimeouts;
@@ -271,6 +272,13 @@ impl<E: OrderEngine> Orderer<E> {
     /// and it is a later one, the group does.
     pub fn act_as(&mut self, origin: u8, behavior: u16, needed: usize) {
         self.state.acting.want(origin, behavior, needed as u32);
+    }
+
+    /// A delivered request of this origin says where a replica is to be from now on. Once `needed` origins have said
+    /// the same at about the same ordered time, it is there; returns whether that is so now.
+    pub fn want_move(&mut self, origin: u8, wish: Move, needed: usize) -> bool {
+        let now_us = self.state.time_us;
+        self.state.moves.want(origin, wish, needed, now_us)
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
 
 use crate::limits;
+use crate::moves::Moves;
 
 /// The state that delivery depends on besides the log itself, as of one index. State transfer sends it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +19,8 @@ pub struct State {
     pub sessions: BTreeMap<u8, Session>,
     /// What the group acts as, and who wants that to change.
     pub acting: Acting,
+    /// Where the replicas are whose machines were replaced.
+    pub moves: Moves,
 }
 
 /// What the group acts as, in the host's numbers, which only grow. One replica alone may be wrong about what all can
@@ -131,11 +134,12 @@ impl State {
         for (&origin, session) in &self.sessions {
             out.put8(origin).put64(session.incarnation).put64(session.number);
         }
-        // As before there was such a number, where none was ever wanted.
+        // As before there was such a number, where none was ever wanted; the same holds for the moves.
         let Acting { behavior, wanted, by } = self.acting;
-        if self.acting != Acting::default() {
+        if self.acting != Acting::default() || self.moves != Moves::default() {
             out.put16(behavior).put16(wanted).put16(by);
         }
+        self.moves.encode(&mut out);
         out
     }
 
@@ -156,9 +160,12 @@ impl State {
         }
         if !reader.is_empty() {
             state.acting = Acting { behavior: reader.u16()?, wanted: reader.u16()?, by: reader.u16()? };
-            if state.acting == Acting::default() {
+            if state.acting == Acting::default() && reader.is_empty() {
                 return Err(Malformed("numbers that are left out are not written"));
             }
+        }
+        if !reader.is_empty() {
+            state.moves = Moves::decode(&mut reader)?;
         }
         reader.end()?;
         if state.time_us == u64::MAX || state.sessions.values().any(|session| session.number == u64::MAX) {
@@ -171,6 +178,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moves::Move;
 
     #[test]
     fn each_batch_counts_once_in_its_incarnation_and_in_order() {
@@ -214,11 +222,19 @@ mod tests {
         assert_eq!(State::decode(before.clone().into()), Ok(state.clone()));
         state.acting.want(1, 2, 2);
         let bytes = state.encode();
-        assert_eq!(State::decode(bytes.clone().into()), Ok(state));
+        assert_eq!(State::decode(bytes.clone().into()), Ok(state.clone()));
         for len in (0..bytes.len()).filter(|len| *len != before.len()) {
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
         assert!(State::decode([&before[..], &[0; 6]].concat().into()).is_err());
+        // Moves alone, and both.
+        for acting in [Acting::default(), state.acting] {
+            let mut moved = State { acting, ..state.clone() };
+            moved.moves.want(1, Move { replica: 2, address: "a:1".into() }, 1, 5);
+            let bytes = moved.encode();
+            assert_eq!(State::decode(bytes.clone().into()), Ok(moved));
+            assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+        }
     }
 
     #[test]

@@ -54,7 +54,11 @@ impl<S: Service, W: World> Replica<S, W> {
                     if let Some(peer) = peer {
                         self.core.group.on_changed(peer, self.core.env.world.now_us());
                     }
+                    self.core.moving.saw_refused(&why, self.core.env.world.now_us());
                     self.core.env.on_refused(peer, &why);
+                }
+                peers::PeerEvent::Greeted { peer, at } => {
+                    self.core.moving.saw(peer, at, self.core.env.world.now_us());
                 }
                 peers::PeerEvent::Unresolved { peer, why } => self.core.env.on_unresolved(peer, why),
             }

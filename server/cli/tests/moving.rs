@@ -101,6 +101,60 @@ impl Group {
         self.cluster.command(&["group", "replace", &number, "--address", address, "--admin", &admin])
     }
 
+    /// The machine that was replaced comes back, with what it had: it ends, and says why.
+    fn old_machine_is_refused(&self, replica: usize, address: &str) {
+        let own = |line: &str| match line {
+            line if line.starts_with("listen =") => format!("listen = \"{}\"\n", another_machine()),
+            line if line.starts_with("admin =") => {
+                format!("admin = \"{}\"\n", self.directory.path().join("old.sock").display())
+            }
+            line => format!("{line}\n"),
+        };
+        let configuration: String = self.configurations[replica].lines().map(own).collect();
+        let mut old = self.start(&configuration, "old");
+        let mut ended = None;
+        self.cluster.wait_until("the old machine ends", |_| {
+            ended = old.process.try_wait().expect("its end");
+            ended.is_some()
+        });
+        let said = old.said();
+        let reported =
+            format!("the group has replaced this machine: its replica {} is at {address}", replica + 1);
+        assert!(
+            ended.and_then(|status| status.code()) == Some(2) && said.contains(&reported),
+            "{ended:?} {said}"
+        );
+    }
+
+    /// The other replicas are started again, one after the other, with the files from before; with logs on disk then all
+    /// at once, with the machine that has moved. Returns what runs now.
+    fn restart_with_old_files(&self, replica: usize, address: &str, machine: Machine) -> Vec<Machine> {
+        let others: Vec<usize> = (0..self.configurations.len()).filter(|other| *other != replica).collect();
+        let start = |other: usize| self.start(&self.configurations[other], &format!("other-{other}"));
+        let mut machines = vec![machine];
+        for &other in &others {
+            self.kill(other);
+            machines.push(start(other));
+            self.wait_whole(&machines.iter().collect::<Vec<_>>());
+            let said = machines.last().expect("it was started").said();
+            assert!(
+                said.contains(&format!("is at {address}, as the group has agreed, and not at")),
+                "{said}"
+            );
+        }
+        if self.configurations[0].contains("durability = \"disk\"") {
+            machines.clear();
+            machines.push(self.start(&self.moved(replica, address), "new"));
+            // One of the others is away: the group has the other one and the one that has moved.
+            machines.push(start(others[1]));
+            let serves = |other: usize| self.cluster.status(other).is_some_and(|of| of["leader"].is_number());
+            self.cluster.wait_until("two of them find each other", |_| serves(others[1]) && serves(replica));
+            machines.push(start(others[0]));
+            self.wait_whole(&machines.iter().collect::<Vec<_>>());
+        }
+        machines
+    }
+
     /// Waits until all replicas serve, and the group tolerates another failure.
     fn wait_whole(&self, machines: &[&Machine]) {
         let said = || machines.iter().map(|machine| machine.said()).collect::<Vec<_>>().join("---\n");
@@ -169,8 +223,12 @@ fn replace_under_load(wish: &Wish, replica: usize, machine_first: bool) {
     );
     group.wait_whole(&[&machine]);
     running.must_go_on(1_000, "with the new machine");
+    group.old_machine_is_refused(replica, &address);
+    running.must_go_on(300, "after the old machine came back");
+    let machines = group.restart_with_old_files(replica, &address, machine);
+    running.must_go_on(1_000, "after others were restarted");
     end_right(group, running);
-    drop(machine);
+    drop(machines);
 }
 
 #[test]
@@ -187,4 +245,32 @@ fn a_machine_is_replaced_under_load_with_logs_on_disk() {
 #[test]
 fn a_machine_is_replaced_under_load_in_verified_mode() {
     replace_under_load(&Wish { mode: "R0GV", ..Wish::default() }, 0, false);
+}
+
+/// What an operator may get wrong: nothing is changed, and the answer says what to do.
+#[test]
+fn wrong_uses_are_refused_with_a_remedy() {
+    let group = Group::up(&Wish { workers: 1, ..Wish::default() });
+    let admin = |replica| group.cluster.admin_of(replica);
+    let replace = |number: &str, address: &str, asked: &str| {
+        group.cluster.command(&["group", "replace", number, "--address", address, "--admin", asked])
+    };
+    let (here, elsewhere) = (group.address(1), another_machine());
+    for (number, address, code, words) in [
+        ("3", elsewhere.as_str(), 1, "replica 3 is connected, at 127.0.0.1:"),
+        ("3", elsewhere.as_str(), 1, "end it there (SIGTERM), and repeat the command; nothing was changed"),
+        ("3", here.as_str(), 1, "is the address of replica 2; nothing was changed"),
+        ("4", elsewhere.as_str(), 1, "there is no replica 4; they are 1 to 3; nothing was changed"),
+        ("0", elsewhere.as_str(), 1, "there is no replica 0"),
+        ("3", "somewhere", 2, "`somewhere` is no address: `:PORT` is missing"),
+        ("3", "10.0.0.300:7", 2, "neither an IP address nor a host name"),
+        ("1", elsewhere.as_str(), 2, "no other replica than 1 is among the given ones"),
+    ] {
+        let (ended, reported) = replace(number, address, &admin(0));
+        assert!(ended == code && reported.contains(words), "{number} {address}: {ended} {reported}");
+    }
+    for replica in 0..3 {
+        assert!(group.cluster.status(replica).is_some_and(|status| status["moved"].is_null()));
+    }
+    group.cluster.finish();
 }

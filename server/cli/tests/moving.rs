@@ -126,8 +126,8 @@ impl Group {
         );
     }
 
-    /// The other replicas are started again, one after the other, with the files from before; with logs on disk then all
-    /// at once, with the machine that has moved. Returns what runs now.
+    /// The other replicas are started again, one after the other, with the files from before; with logs on disk then
+    /// all at once, with the machine that has moved. Returns what runs now.
     fn restart_with_old_files(&self, replica: usize, address: &str, machine: Machine) -> Vec<Machine> {
         let others: Vec<usize> = (0..self.configurations.len()).filter(|other| *other != replica).collect();
         let start = |other: usize| self.start(&self.configurations[other], &format!("other-{other}"));
@@ -245,6 +245,51 @@ fn a_machine_is_replaced_under_load_with_logs_on_disk() {
 #[test]
 fn a_machine_is_replaced_under_load_in_verified_mode() {
     replace_under_load(&Wish { mode: "R0GV", ..Wish::default() }, 0, false);
+}
+
+/// With a witness, which orders nothing and has no state that says where replicas are.
+#[test]
+fn a_machine_is_replaced_beside_a_witness() {
+    let group = Group::up(&Wish { mode: "R0GV", replicas: 2, workers: 1, witness: true, ..Wish::default() });
+    let running = load(&group.cluster).start();
+    running.must_go_on(1_000, "before a machine is lost");
+    group.kill(0);
+    let address = another_machine();
+    let machine = group.start(&group.moved(0, &address), "new");
+    let (code, reported) = group.replace(0, &address, 1);
+    assert!(code == 0, "{code} {reported}\n{}", machine.said());
+    group.wait_whole(&[&machine]);
+    running.must_go_on(1_000, "with the new machine");
+    end_right(group, running);
+    drop(machine);
+}
+
+/// A backup has the addresses of the group that it is of; the group that begins with it has its own.
+#[test]
+fn a_group_that_begins_with_a_backup_has_the_addresses_of_its_configurations() {
+    let group = Group::up(&Wish::default());
+    group.kill(1);
+    let address = another_machine();
+    let machine = group.start(&group.moved(1, &address), "new");
+    let (code, reported) = group.replace(1, &address, 2);
+    assert!(code == 0, "{code} {reported}\n{}", machine.said());
+    group.wait_whole(&[&machine]);
+    let backup = group.directory.path().join("moved.backup");
+    let (code, reported) = group.cluster.command(&["backup", "--to", backup.to_str().expect("a path")]);
+    assert_eq!(code, 0, "{reported}");
+    let Group { cluster, directory: _directory, .. } = group;
+    cluster.finish();
+    drop(machine);
+    for disk in [false, true] {
+        let cluster = Cluster::up(&Wish { disk, restore: Some(backup.clone()), ..Wish::default() });
+        let is_own = |moved: &Value| moved["replica"] == 2 && moved["address"] == moved["configured"];
+        cluster.wait_until("its own addresses count", |cluster| {
+            (0..3).all(|replica| cluster.status(replica).is_some_and(|status| is_own(&status["moved"][0])))
+        });
+        (0..3).for_each(|victim| crate::failover::kill_while(&cluster, victim, || ()));
+        cluster.assert_equal_state();
+        cluster.finish();
+    }
 }
 
 /// What an operator may get wrong: nothing is changed, and the answer says what to do.

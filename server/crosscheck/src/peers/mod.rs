@@ -43,7 +43,7 @@ use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
 pub use refusal::Refusal;
-pub use whereabouts::Whereabouts;
+pub use whereabouts::{Misplaced, Whereabouts};
 
 /// Tokens from here on belong to the peers' sockets.
 pub const FIRST_TOKEN: usize = 1 << 16;
@@ -222,6 +222,16 @@ impl<N: Net> Peers<N> {
         }
     }
 
+    /// Looks for a replica that is not connected at this address, too: a process says there that it is this replica. As
+    /// soon as that is gone, it is looked for where the configuration has it.
+    pub fn try_at(&mut self, peer: u8, at: &str) {
+        let is_connected = self.connected().any(|connected| connected == peer);
+        if let (false, Ok(address)) = (is_connected, at.parse::<Address>()) {
+            self.net.redirect(peer, &address);
+            self.identity.places.try_at(peer, Some(address));
+        }
+    }
+
     /// Begins with the moves that an earlier process has noted in this data directory, and notes later ones there.
     pub fn remember(&mut self, directory: &Path) {
         if let Some(moves) = moved_note::read(directory) {
@@ -356,6 +366,11 @@ impl<N: Net> Peers<N> {
                 self.note_link(peer, false);
                 if peer > self.me {
                     self.dialled[usize::from(peer)].lost();
+                }
+                if self.identity.places.try_at(peer, None)
+                    && let Some(address) = self.identity.places.of(peer)
+                {
+                    self.net.redirect(peer, address);
                 }
                 self.handshakes.await_dials(usize::from(peer > self.me));
             }

@@ -21,6 +21,8 @@ pub struct Whereabouts {
     configured: Vec<Address>,
     /// Those that have moved: the number of the move, and the address since.
     moved: BTreeMap<u8, (u32, Address)>,
+    /// Where a witness looks for a replica that it does not find: it has no state that says where replicas are.
+    tried: BTreeMap<u8, Address>,
 }
 
 /// Which end of a connection this replica is.
@@ -50,7 +52,7 @@ pub struct Misplaced {
 impl Whereabouts {
     /// As replica `me` has them in its configuration.
     pub fn new(me: u8, configured: Vec<Address>) -> Self {
-        Whereabouts { me, configured, moved: BTreeMap::new() }
+        Whereabouts { me, configured, ..Whereabouts::default() }
     }
 
     /// Whether the configuration is still this one.
@@ -60,7 +62,7 @@ impl Whereabouts {
 
     /// The address of a replica now.
     pub fn of(&self, replica: u8) -> Option<&Address> {
-        let moved = self.moved.get(&replica).map(|(_, address)| address);
+        let moved = self.moved.get(&replica).map(|(_, address)| address).or_else(|| self.tried.get(&replica));
         moved.or_else(|| self.configured.get(usize::from(replica)))
     }
 
@@ -89,6 +91,14 @@ impl Whereabouts {
     /// Whether this replica is at an address to which the group has moved it: others may not know it yet.
     pub fn has_moved(&self) -> bool {
         self.moved.contains_key(&self.me)
+    }
+
+    /// Looks for a replica at this address from now on; with none, where the configuration has it. Returns whether it
+    /// was looked for elsewhere.
+    pub fn try_at(&mut self, replica: u8, address: Option<Address>) -> bool {
+        let before = self.tried.remove(&replica);
+        self.tried.extend(address.map(|address| (replica, address)));
+        before.is_some()
     }
 
     /// The group has moved these replicas, and no others. Returns those whose address is another one now.

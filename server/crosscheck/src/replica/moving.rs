@@ -18,7 +18,7 @@ use crate::admin::{Decided, MovedReplica};
 use crate::admin_server::Call;
 use crate::hooks::{Hooks, Rule};
 use crate::ordered::Control;
-use crate::peers::Refusal;
+use crate::peers::Misplaced;
 use crate::service::Service;
 use crate::world::World;
 use crate::{Corrupted, limits};
@@ -35,20 +35,6 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// A process at this address says that it is this replica.
-    pub(super) fn saw(&mut self, replica: u8, at: String, now_us: u64) {
-        self.seen.insert(replica, (at, now_us));
-    }
-
-    /// As [`Moving::saw`], where a connection was refused for that.
-    pub(super) fn saw_refused(&mut self, why: &Refusal, now_us: u64) {
-        if let Refusal::Misplaced(misplaced) = why
-            && !misplaced.is_own
-        {
-            self.saw(misplaced.replica, misplaced.at.clone(), now_us);
-        }
-    }
-
     fn is_submitted(&self, wish: &Move, now_us: u64) -> bool {
         let patience_us = limits::TIMER_PATIENCE.as_micros() as u64;
         self.submitted.as_ref().is_some_and(|(last, at_us)| last == wish && now_us < at_us + patience_us)
@@ -64,6 +50,21 @@ enum Replacement {
 }
 
 impl<S: Service, W: World> Core<S, W> {
+    /// A process at this address says that it is this replica.
+    pub(super) fn on_seen(&mut self, replica: u8, at: String) {
+        if self.env.settings.is_witness() {
+            self.env.peers.try_at(replica, &at);
+        }
+        self.moving.seen.insert(replica, (at, self.env.world.now_us()));
+    }
+
+    /// A connection was refused, because one of the two processes is not where its number is.
+    pub(super) fn on_misplaced(&mut self, misplaced: &Misplaced) {
+        if !misplaced.is_own {
+            self.on_seen(misplaced.replica, misplaced.at.clone());
+        }
+    }
+
     /// An operator wants a machine replaced.
     pub(super) fn on_replace(&mut self, number: u8, address: &str, call: Call) {
         match self.replacement(number, address) {
@@ -118,6 +119,9 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// Whether the replica is connected now, at another address than it is to move to: the evidence.
     fn serves_elsewhere(&self, wish: &Move) -> Option<String> {
+        if !self.env.hooks.keeps(Rule::SeesMoved) {
+            return None;
+        }
         let (peers, now_us) = (&self.env.peers, self.env.world.now_us());
         let is_here = peers.connected().any(|peer| peer == wish.replica);
         let at = peers.place_of(wish.replica);

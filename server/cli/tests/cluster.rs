@@ -14,6 +14,7 @@ mod determinism;
 mod failover;
 mod founding;
 mod mistakes;
+mod moving;
 mod real_clients;
 mod restarts;
 mod settings;

@@ -55,6 +55,14 @@ pub enum AdminCommand {
         /// The replica, from 1.
         replica: u8,
     },
+    /// An operator's decision: the machine of a replica was replaced, and the replica is at this address from now on;
+    /// answered by a [`Decided`]. To be sent to any other replica. It takes effect once f+1 replicas see it there.
+    ReplaceMachine {
+        /// The replica, from 1.
+        replica: u8,
+        /// Its address, as in a configuration.
+        address: String,
+    },
     /// Asks what a backup would be of; answered by a [`BackupOf`].
     Backup {
         /// Has a copy of the state ordered, too: [`AdminCommand::Transfer`] fetches it.
@@ -164,7 +172,8 @@ pub struct Injected {
     pub id: Option<String>,
 }
 
-/// Answer to [`AdminCommand::BeginGroup`], [`AdminCommand::KeepState`] and [`AdminCommand::TakeState`].
+/// Answer to [`AdminCommand::BeginGroup`], [`AdminCommand::KeepState`], [`AdminCommand::TakeState`] and
+/// [`AdminCommand::ReplaceMachine`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The replica's next action.
@@ -313,6 +322,12 @@ pub struct Status {
     /// The newest behavior that this replica's release can act as.
     #[serde(default)]
     pub newest_behavior: u16,
+    /// The replicas whose machines were replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<MovedReplica>,
+    /// What the replacement of a machine waits for that an operator asked this replica for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacing: Option<String>,
     /// What the service has counted here, by name ([`crate::Service::counts`]).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
@@ -322,6 +337,17 @@ pub struct Status {
     /// The copy of the state that this replica packs for others now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub giving: Option<CopyGiven>,
+}
+
+/// A replica whose machine was replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedReplica {
+    /// The replica, from 1.
+    pub replica: u8,
+    /// Where it is, as the group has agreed.
+    pub address: String,
+    /// Where it is by the configuration of the replica that says so.
+    pub configured: String,
 }
 
 /// How far a copy of the state is that a replica receives from others.

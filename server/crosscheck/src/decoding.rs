@@ -50,7 +50,9 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         Control::CopyPart { region_id, count, .. } => {
             within(&(*region_id..region_id.saturating_add(u32::from(*count))).collect::<Vec<_>>())
         }
-        Control::Checkpoint { .. } | Control::CopyWanted | Control::Set { .. } => Footprint::new(),
+        Control::Checkpoint { .. } | Control::CopyWanted | Control::Set { .. } | Control::Move { .. } => {
+            Footprint::new()
+        }
         // No other request runs meanwhile.
         Control::ActAs { .. } => Footprint::all(),
     }

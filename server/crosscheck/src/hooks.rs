@@ -73,6 +73,8 @@ pub(crate) enum Rule {
     NeedsTwoOffers,
     /// The behavior changes only when all replicas can act as the new one.
     AllActAlike,
+    /// A replica vouches for a move to another machine only if it has seen that for itself.
+    SeesMoved,
     /// The notes on how old batches were run are removed.
     ForgetsRuns,
     /// A checkpoint waits for the disk until the one before it is written.
@@ -100,7 +102,7 @@ pub(crate) enum Rule {
 #[cfg(all(test, feature = "inject"))]
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 18] = [
+    pub const ALL: [Rule; 19] = [
         Rule::ComparesClocks,
         Rule::AccusesWhenSure,
         Rule::GivesUnordered,
@@ -108,6 +110,7 @@ impl Rule {
         Rule::SubmitsOnce,
         Rule::NeedsTwoOffers,
         Rule::AllActAlike,
+        Rule::SeesMoved,
         Rule::ForgetsRuns,
         Rule::WritesInTurn,
         Rule::ReceivesVotes,

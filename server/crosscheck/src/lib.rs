@@ -35,6 +35,7 @@ mod lab;
 pub mod limits;
 mod mailbox;
 mod message;
+mod moved_note;
 mod naming;
 mod ordered;
 mod outcome;
@@ -220,6 +221,7 @@ fn open_disk<S: Service>(
                 backup, start with empty data directories",
             backup.display()
         ));
+        settings.restore = None;
     }
     let unloadable = |why| snapshot::SnapshotError::unloadable(directory, why);
     let base = match snapshot::for_log(&order::System, directory, records.is_empty())? {
@@ -264,8 +266,9 @@ fn run<S: Service, P: Protocol>(
         idle: settings.idle_timeout,
     };
     let executors = settings.peers[..settings.executors()].to_vec();
-    let probe = Probe::new(peers::Identity::of(&settings, None)?, executors);
-    let replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
+    let mut probe = Probe::new(peers::Identity::of(&settings, None)?, executors);
+    let mut replica = Replica::new(settings, service, base, orderer, counters.clone(), slow.unwatched())?;
+    probe.follow(replica.redirections());
     let mailbox = replica.mailbox();
     let calls = mailbox.clone();
     let call = move |call| calls.send(Input::Call(call));

@@ -208,6 +208,9 @@ pub const UNTIL_ADVICE: Duration = Duration::from_secs(60);
 /// In verified mode: too few verifiers with their memory are not one that is about to recover, or a connection that was
 /// lost for a moment, when it has been so for this long.
 pub const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
+/// A process that says it is a replica, at another address, counts as there for so long: it dials again every second
+/// ([`REFUSED_PAUSE`]).
+pub const SEEN_ELSEWHERE: Duration = Duration::from_secs(5);
 /// A batch for a timer that is due is requested again after so long.
 pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for a peer to answer a watchdog's request for its progress.

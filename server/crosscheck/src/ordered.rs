@@ -87,6 +87,14 @@ pub enum Control {
         /// It is the value of the founding: it counts only if there is none yet.
         founds: bool,
     },
+    /// A replica has seen that another one, whose machine was replaced, is at this address: with the f+1-th that says
+    /// so, it is there for all.
+    Move {
+        /// The one that has moved.
+        replica: u8,
+        /// Its address.
+        address: String,
+    },
 }
 
 impl Control {
@@ -125,6 +133,9 @@ impl Control {
             Control::Set { number, value, founds } => {
                 out.put8(CONTROL + 8).put8(*number).put8(*value).put8(u8::from(*founds));
             }
+            Control::Move { replica, address } => {
+                out.put8(CONTROL + 9).put8(*replica).put16(address.len() as u16).put(address.as_bytes());
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -144,9 +155,11 @@ impl Control {
     pub fn is_long(&self, me: u8) -> bool {
         match self {
             Control::Recover(recover) => recover.overwrites_at(me) || !recover.regions.is_empty(),
-            Control::Noop { .. } | Control::CopyPart { .. } | Control::CopyWanted | Control::Set { .. } => {
-                false
-            }
+            Control::Noop { .. }
+            | Control::CopyPart { .. }
+            | Control::CopyWanted
+            | Control::Set { .. }
+            | Control::Move { .. } => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
             | Control::Digest { .. }
@@ -179,6 +192,11 @@ impl Control {
             8 => {
                 let (number, value, founds) = (reader.u8().ok()?, reader.u8().ok()?, reader.u8().ok()?);
                 Control::Set { number, value, founds: [false, true].get(usize::from(founds)).copied()? }
+            }
+            9 => {
+                let (replica, length) = (reader.u8().ok()?, reader.u16().ok()?);
+                let address = reader.take(usize::from(length)).ok()?.to_vec();
+                Control::Move { replica, address: String::from_utf8(address).ok()? }
             }
             5 => {
                 let by = reader.u8().ok()?;
@@ -221,6 +239,7 @@ mod tests {
             Control::CopyPart { session: 9, number: 10, region_id: 11, count: 12 },
             Control::ActAs { behavior: 13 },
             Control::Set { number: 1, value: 14, founds: true },
+            Control::Move { replica: 2, address: "db-3:7".into() },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

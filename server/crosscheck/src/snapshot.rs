@@ -15,7 +15,7 @@ use bytes::Bytes;
 use order::{Disk, DiskFile};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{founding, slow};
+use crate::{founding, moved_note, slow};
 
 /// Magic and version, length of the state, its digest.
 const HEAD: usize = 8 + 8 + 16;
@@ -390,10 +390,10 @@ pub fn restrict(disk: &impl Disk, directory: &Path) -> Result<(), SnapshotError>
         name.and_then(|name| name.strip_prefix(NAME)?.strip_prefix('.')?.parse::<u32>().ok()).is_some()
     };
     let is_ours = |path: &PathBuf| {
+        let notes = [slow::NAMES, moved_note::NAMES, [founding::NAME, founding::UNFINISHED]];
         is_one_of(path, &[NAME, UNFINISHED])
             || is_changes(path)
-            || is_one_of(path, &slow::NAMES)
-            || is_one_of(path, &[founding::NAME, founding::UNFINISHED])
+            || notes.iter().any(|names| is_one_of(path, names))
     };
     let is_alone = listed.iter().all(|path| is_ours(path) || is_one_of(path, &order::NAMES));
     let mut paths: Vec<PathBuf> = listed.into_iter().filter(is_ours).collect();

@@ -415,7 +415,8 @@ impl<S: Service> Context<S> {
             Control::Recheck { .. }
             | Control::Checkpoint { .. }
             | Control::CopyWanted
-            | Control::Set { .. } => {}
+            | Control::Set { .. }
+            | Control::Move { .. } => {}
         }
         compared
     }

@@ -1,5 +1,7 @@
 //! `group`: decisions about a group that an operator makes because its replicas cannot; and its settings.
 
+mod replace;
+
 use std::time::{Duration, Instant};
 
 use crosscheck::admin::{AdminCommand, Decided, ReplicaPhase, Status};
@@ -14,13 +16,16 @@ use crate::view::grouped;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout for the group to serve.
 const DONE: Duration = Duration::from_secs(60);
+/// Pause between two questions to one replica.
+const ASK_AGAIN_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The beginning of `group --help`.
 pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, because replicas whose data \
-    is lost for ever look like new ones, or like replicas that are merely away. `status` says when a replica \
-    waits for such a decision. Lists and changes the settings that a group has, while it serves.";
+    is lost for ever look like new ones, or like replicas that are merely away, and a new machine in the place of \
+    another one like a stranger. `status` says when a replica waits for such a decision. Lists and changes the \
+    settings that a group has, while it serves.";
 
 /// Options of `group`.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,6 +33,7 @@ pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, 
   {program} group begin --admin /run/{program}/admin.sock   once, at replica 1, when a group is set up
   {program} group keep 3                                     what would be kept, and what lost
   {program} group get                                        the settings of the group
+  {program} group replace 3 --address 10.0.0.9:12211         replica 3 has a new machine
 
 Exit code: 0 when the group serves afterwards, or has the settings; 1 when not, or nothing was done."))]
 pub struct Args {
@@ -75,6 +81,25 @@ lost, must not come back with its data: it would be refused."))]
     Get(settings::GetArgs),
     /// Change a setting of the group, at one position of the order, without a restart
     Set(settings::SetArgs),
+    /// Move a replica to a new machine: the others find it there from now on, and refuse the old one
+    #[command(after_long_help = text("Examples:
+  {program} group replace 3 --address 10.0.0.9:12211 --admin /run/{program}/admin.sock   at replica 1 or 2
+
+Once, at any other replica. End the old machine, and start the new one as any replica, with its own address in its
+configuration, before or after this command. It takes the state of the others. The command waits until f+1 replicas
+have seen the new machine themselves, and then until the group serves. No replica has to be restarted; write the new
+address into the other configurations when convenient."))]
+    Replace {
+        /// The replica, from 1
+        #[arg(value_name = "N")]
+        replica: u8,
+        /// Its new address for the other replicas
+        #[arg(long, value_name = "HOST:PORT")]
+        address: String,
+        /// The cluster.
+        #[command(flatten)]
+        target: ClusterTarget,
+    },
 }
 
 /// The end of a refusal whose cause lasts a moment only (`order::DecisionError::Election`).
@@ -87,6 +112,9 @@ pub fn run(args: &Args) -> CommandOutcome {
         Decision::Keep { replica, yes, target } => keep(*replica, *yes, &target.replicas()?),
         Decision::Get(args) => settings::get(args),
         Decision::Set(args) => settings::set(args),
+        Decision::Replace { replica, address, target } => {
+            replace::run(*replica, address, &target.replicas()?)
+        }
     }
 }
 

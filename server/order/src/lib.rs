@@ -17,6 +17,7 @@ mod engine;
 pub mod frame;
 pub mod limits;
 mod log;
+mod moves;
 mod orderer;
 mod primary;
 mod queue;
@@ -40,6 +41,7 @@ pub use log::{
     Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, NAMES, Record, System,
     operators_remedy,
 };
+pub use moves::{Move, Moves};
 pub use orderer::{Config, Delivered, OrderCounters, Orderer};
 pub use primary::{PrimaryConfig, PrimaryEngine};
 pub use raft::{BeginningState, OwnEntries, RaftConfig, RaftEngine};

@@ -86,6 +86,11 @@ pub const IN_VAIN_TICKS: u64 = 20;
 pub const PROGRESS_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
+/// Bytes of a replica's address at most: a host name has 253, and a port 5.
+pub const ADDRESS_BYTES: usize = 260;
+/// Ordered time for which the wish of a replica to move another one counts: the others need a few seconds to see that
+/// its machine is gone, and that the new one is there.
+pub const WISH: std::time::Duration = std::time::Duration::from_secs(60);
 /// A message with this term or a later one counts as corrupt: elections never reach it. The bound is the same for all.
 /// If each replica measured from its own term, some healthy replicas would accept another replica's wrong term and
 /// others would not, and they would reject each other's messages.

@@ -16,6 +16,7 @@ use crate::engine::{
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogError;
+use crate::moves::Move;
 use crate::queue::LeaderQueue;
 use crate::sessions::{HostSetting, Rule, State};
 use crate::timeouts::BatchTimeouts;
@@ -276,6 +277,13 @@ impl<E: OrderEngine> Orderer<E> {
     /// A delivered request sets a setting of the host.
     pub fn set(&mut self, number: u8, setting: HostSetting) {
         self.state.settings.insert(number, setting);
+    }
+
+    /// A delivered request of this origin says where a replica is to be from now on. Once `needed` origins have said
+    /// the same at about the same ordered time, it is there; returns whether that is so now.
+    pub fn want_move(&mut self, origin: u8, wish: Move, needed: usize) -> bool {
+        let now_us = self.state.time_us;
+        self.state.moves.want(origin, wish, needed, now_us)
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.

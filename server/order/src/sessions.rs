@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
 
 use crate::limits;
+use crate::moves::Moves;
 
 /// The state that delivery depends on besides the log itself, as of one index. State transfer sends it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +21,8 @@ pub struct State {
     pub acting: Acting,
     /// Settings of the host, under its numbers; without those that nobody has set.
     pub settings: BTreeMap<u8, HostSetting>,
+    /// Where the replicas are whose machines were replaced.
+    pub moves: Moves,
 }
 
 /// A setting of the host, in its numbers.
@@ -142,14 +145,18 @@ impl State {
         for (&origin, session) in &self.sessions {
             out.put8(origin).put64(session.incarnation).put64(session.number);
         }
-        // As before there was such a number, where none was ever wanted.
+        // As before there was such a number, where none was ever wanted; the same holds for the moves.
         let Acting { behavior, wanted, by } = self.acting;
-        if self.acting != Acting::default() || !self.settings.is_empty() {
+        let has_more = !self.settings.is_empty() || self.moves != Moves::default();
+        if self.acting != Acting::default() || has_more {
             out.put16(behavior).put16(wanted).put16(by);
         }
-        // As before there were such settings, where none was ever set.
-        for (&number, HostSetting { value, set_at }) in &self.settings {
-            out.put8(number).put8(*value).put64(*set_at);
+        if has_more {
+            out.put8(self.settings.len() as u8);
+            for (&number, HostSetting { value, set_at }) in &self.settings {
+                out.put8(number).put8(*value).put64(*set_at);
+            }
+            self.moves.encode(&mut out);
         }
         out
     }
@@ -175,13 +182,20 @@ impl State {
                 return Err(Malformed("numbers that are left out are not written"));
             }
         }
-        while !reader.is_empty() {
-            let number = reader.u8()?;
-            if state.settings.last_key_value().is_some_and(|(&last, _)| number <= last) {
-                return Err(Malformed("settings are not in order"));
+        if !reader.is_empty() {
+            for _ in 0..reader.u8()? {
+                let number = reader.u8()?;
+                if state.settings.last_key_value().is_some_and(|(&last, _)| number <= last) {
+                    return Err(Malformed("settings are not in order"));
+                }
+                let setting = HostSetting { value: reader.u8()?, set_at: reader.u64()? };
+                state.settings.insert(number, setting);
             }
-            let setting = HostSetting { value: reader.u8()?, set_at: reader.u64()? };
-            state.settings.insert(number, setting);
+            if !reader.is_empty() {
+                state.moves = Moves::decode(&mut reader)?;
+            } else if state.settings.is_empty() {
+                return Err(Malformed("settings that are left out are not written"));
+            }
         }
         reader.end()?;
         if state.time_us == u64::MAX || state.sessions.values().any(|session| session.number == u64::MAX) {
@@ -194,6 +208,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::moves::Move;
 
     #[test]
     fn each_batch_counts_once_in_its_incarnation_and_in_order() {
@@ -244,11 +259,19 @@ mod tests {
         }
         state.acting.want(1, 2, 2);
         let bytes = state.encode();
-        assert_eq!(State::decode(bytes.clone().into()), Ok(state));
+        assert_eq!(State::decode(bytes.clone().into()), Ok(state.clone()));
         for len in (0..bytes.len()).filter(|len| *len != before.len()) {
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
         assert!(State::decode([&before[..], &[0; 6]].concat().into()).is_err());
+        // Moves alone, and both.
+        for acting in [Acting::default(), state.acting] {
+            let mut moved = State { acting, ..state.clone() };
+            moved.moves.want(1, Move { replica: 2, address: "a:1".into() }, 1, 5);
+            let bytes = moved.encode();
+            assert_eq!(State::decode(bytes.clone().into()), Ok(moved));
+            assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+        }
     }
 
     #[test]

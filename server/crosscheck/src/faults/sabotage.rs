@@ -44,6 +44,8 @@ pub enum Sabotage {
     BlamesOtherObject,
     /// Replicas change what the group acts as although others cannot.
     ChangesAlone,
+    /// A replica wants every other one moved that an operator names, and vouches for what any replica wants.
+    VouchesUnseen,
     /// Notes on how batches were run are never removed.
     Hoards,
     /// Stamps are given by the own clock alone, and any stamp is accepted.
@@ -212,6 +214,7 @@ pub(super) fn broken_by(rule: Rule) -> Sabotage {
         Rule::SubmitsOnce => Sabotage::SubmitsTwice,
         Rule::NeedsTwoOffers => Sabotage::TakesFromOne,
         Rule::AllActAlike => Sabotage::ChangesAlone,
+        Rule::SeesMoved => Sabotage::VouchesUnseen,
         Rule::ForgetsRuns => Sabotage::Hoards,
         Rule::WritesInTurn => Sabotage::WritesTogether,
         Rule::ReceivesVotes => Sabotage::MutesVotes,

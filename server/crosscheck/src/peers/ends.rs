@@ -109,6 +109,7 @@ impl<N: Net> Peers<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::Whereabouts;
     use crate::peers::hello::{Hello, PROTOCOL, Purpose};
     use crate::peers::identity::Identity;
     use crate::peers::secure::Secret;
@@ -179,9 +180,12 @@ mod tests {
             release: "1".into(),
             behaviors: crate::Behaviors::FIRST,
             acts_as: 1,
+            here: None,
+            yours: None,
             settings: Vec::new(),
         };
-        let identity = Identity { hello, secret: Secret { key: [7; 32], seed: None } };
+        let identity =
+            Identity { hello, secret: Secret { key: [7; 32], seed: None }, places: Whereabouts::default() };
         let net = Script { answers: answers.into_iter().collect(), ..Script::default() };
         let mut peers = Peers::over(identity, 2, net);
         peers.look_for_ends();

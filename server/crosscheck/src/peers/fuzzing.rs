@@ -14,6 +14,8 @@ fn hello(replica: u8) -> Hello {
         release: "1".into(),
         behaviors: crate::Behaviors::FIRST,
         acts_as: 1,
+        here: None,
+        yours: None,
         settings: vec![("mode".into(), "RDGX".into())],
     }
 }
@@ -44,7 +46,7 @@ fn meet() -> (Channel, Channel) {
     let dialling = Dialling::begin(&mut secret(1), &hello(1), &mut first).expect("it begins");
     let said = records(&first, first.len());
     let (_, accepted) =
-        secure::answer(&mut secret(2), &hello(0), &said[0].1, &mut second).expect("it is answered");
+        secure::answer(&mut secret(2), |_| hello(0), &said[0].1, &mut second).expect("it is answered");
     let said = records(&second, second.len());
     let (_, dialled) = dialling.finish(&said[0].1).expect("it is understood");
     (dialled, accepted)
@@ -64,7 +66,7 @@ pub fn a_hello(bytes: &[u8]) {
 pub fn a_stranger(bytes: &[u8], piece: usize) {
     let mut out = Vec::new();
     for (_, sealed) in records(bytes, piece) {
-        assert!(secure::answer(&mut secret(3), &hello(0), &sealed, &mut out).is_err());
+        assert!(secure::answer(&mut secret(3), |_| hello(0), &sealed, &mut out).is_err());
         let dialling = Dialling::begin(&mut secret(4), &hello(1), &mut Vec::new()).expect("it begins");
         assert!(dialling.finish(&sealed).is_err());
     }

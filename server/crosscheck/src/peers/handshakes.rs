@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 
 use mio::{Interest, Token};
 
-use super::hello::{HELLO_BYTES, Purpose};
-use super::link::refusal_of;
+use super::hello::{HELLO_BYTES, Hello, KnownPlace, Purpose};
 use super::net::Net;
 use super::probe::PeerProgress;
 use super::records::Records;
 use super::secure::{self, Answered, Channel};
+use super::whereabouts::ConnectionEnd;
 use super::{GUESTS, Identity, PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::{is_of_one_attempt, is_own_fault, is_own_fault_without_peer};
@@ -30,7 +30,7 @@ struct PendingHandshake<N: Net> {
     remote: String,
     records: Records,
     /// Set once its hello was answered; its next record proves that the hello is no recording.
-    answered: Option<(u8, Purpose, Box<Channel>)>,
+    answered: Option<Box<(Hello, Channel)>>,
     ticks: u32,
 }
 
@@ -49,6 +49,8 @@ pub(super) struct PendingHandshakes<N: Net> {
 /// A peer that has proved its identity.
 pub(super) struct Arrival<N: Net> {
     pub peer: u8,
+    /// Where it is, as it says.
+    pub at: Option<KnownPlace>,
     pub stream: N::Stream,
     pub channel: Channel,
     /// The records after its proof.
@@ -169,10 +171,16 @@ impl<N: Net> PendingHandshakes<N> {
                 self.places[place] = None;
                 None
             }
+            Ok(Took::Greeting(hello)) => {
+                self.places[place] = None;
+                let at = hello.here.map(|here| here.address);
+                events.extend(at.map(|at| PeerEvent::Greeted { peer: hello.replica, at }));
+                None
+            }
             Ok(Took::Proved) => {
                 let PendingHandshake { stream, records, answered, .. } = self.places[place].take()?;
-                let (peer, _, channel) = answered?;
-                Some(Arrival { peer, stream, channel: *channel, records })
+                let (hello, channel) = *answered?;
+                Some(Arrival { peer: hello.replica, at: hello.here, stream, channel, records })
             }
             Err((peer, why)) => {
                 self.places[place] = None;
@@ -189,6 +197,8 @@ enum Took {
     More,
     /// It requested the progress, and has the answer.
     Done,
+    /// It has greeted, and has the answer.
+    Greeting(Box<Hello>),
     /// It has proved that it is this peer.
     Proved,
 }
@@ -226,27 +236,35 @@ impl<N: Net> PendingHandshake<N> {
                 None => {
                     let mut out = Vec::new();
                     answered.is_new(record.sealed).map_err(stranger)?;
-                    let answer =
-                        secure::answer(&mut identity.secret, &identity.hello, record.sealed, &mut out);
+                    let Identity { secret, hello, places } = &mut *identity;
+                    let complete = |theirs: &Hello| places.complete(hello, theirs.replica);
+                    let answer = secure::answer(secret, complete, record.sealed, &mut out);
                     let (theirs, channel) = answer.map_err(stranger)?;
                     answered.note(record.sealed);
                     // A process that is refused gets this replica's hello, and finds the difference itself.
                     let is_reported = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
-                    if let Some(why) = refusal_of(&identity.hello, &theirs, None) {
+                    if let Some(why) = identity.refusal_of(&theirs, None, ConnectionEnd::Accepted) {
                         return Err((Some(peer), why));
                     }
-                    let is_expected = theirs.purpose == Purpose::Progress || peer > identity.hello.replica;
+                    if theirs.purpose == Purpose::Greeting {
+                        return Ok(Took::Greeting(Box::new(theirs)));
+                    }
+                    // One that has moved is not found by those who do not know it: it dials all.
+                    let has_moved = theirs.here.as_ref().is_some_and(|here| here.number > 0);
+                    let is_expected =
+                        theirs.purpose == Purpose::Progress || peer > identity.hello.replica || has_moved;
                     if !is_expected || !is_reported {
                         return Err((Some(peer), Refusal::Number(peer)));
                     }
-                    self.answered = Some((peer, theirs.purpose, Box::new(channel)));
+                    self.answered = Some(Box::new((theirs, channel)));
                 }
-                Some((_, purpose, channel)) => {
+                Some(answered) => {
+                    let (hello, channel) = &mut **answered;
                     let opened = channel.open(record).map_err(stranger)?;
                     // A record from before this connection proves nothing.
                     opened.ok_or_else(|| stranger(secure::Untrusted::Key))?;
-                    if *purpose == Purpose::Link {
+                    if hello.purpose == Purpose::Link {
                         return Ok(Took::Proved);
                     }
                     let out = channel.sealed(&progress.encode());

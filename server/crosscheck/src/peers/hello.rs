@@ -11,7 +11,7 @@ use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 11;
+pub const PROTOCOL: u8 = 12;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.
@@ -24,6 +24,17 @@ pub enum Purpose {
     Link,
     /// One request for the other replica's progress, by a watchdog, separate from the link.
     Progress,
+    /// The handshake alone, by a replica that has no connection to any other: the other end may not find it.
+    Greeting,
+}
+
+/// An address, and the number of the move since which a replica is there; 0 if it has not moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownPlace {
+    /// The number.
+    pub number: u32,
+    /// The address, as the configuration or the group has it.
+    pub address: String,
 }
 
 /// The message of one end in a handshake. The order of the settings is that of the configuration.
@@ -45,6 +56,10 @@ pub struct Hello {
     pub behaviors: Behaviors,
     /// What its group acts as; 0 before it knows.
     pub acts_as: u16,
+    /// Where the sender is.
+    pub here: Option<KnownPlace>,
+    /// Where the receiver is, as the sender knows.
+    pub yours: Option<KnownPlace>,
     /// Settings that affect what replicas compute or compare: name and value.
     pub settings: Vec<(String, String)>,
 }
@@ -97,6 +112,7 @@ impl Hello {
         let purpose = match self.purpose {
             Purpose::Link => 1,
             Purpose::Progress => 2,
+            Purpose::Greeting => 3,
         };
         let settings = &self.settings[..self.settings.len().min(SETTINGS)];
         let mut bytes = vec![self.protocol, purpose, self.replica, self.replicas, settings.len() as u8];
@@ -112,6 +128,12 @@ impl Hello {
         }
         let Behaviors { oldest, newest } = self.behaviors;
         bytes.put16(oldest).put16(newest).put16(self.acts_as);
+        for place in [&self.here, &self.yours] {
+            // An address has fewer bytes; one that is left out says nothing.
+            let known = place.as_ref().filter(|place| place.address.len() <= order::limits::ADDRESS_BYTES);
+            let (number, address) = known.map_or((0, ""), |place| (place.number, place.address.as_str()));
+            bytes.put32(number).put16(address.len() as u16).put(address.as_bytes());
+        }
         bytes
     }
 
@@ -126,6 +148,7 @@ impl Hello {
         let purpose = match purpose {
             1 => Purpose::Link,
             2 => Purpose::Progress,
+            3 => Purpose::Greeting,
             _ => return Err(Malformed("unknown purpose")),
         };
         let mut text = || {
@@ -136,15 +159,29 @@ impl Hello {
         let (cluster, release) = (text()?, text()?);
         let mut settings = Vec::new();
         let (mut behaviors, mut acts_as) = (Behaviors::FIRST, 0);
+        let (mut here, mut yours) = (None, None);
         if protocol == PROTOCOL {
             for _ in 0..usize::from(count).min(SETTINGS) {
                 settings.push((text()?, text()?));
             }
             behaviors = Behaviors { oldest: reader.u16()?, newest: reader.u16()? };
             acts_as = reader.u16()?;
+            (here, yours) = (take_place(&mut reader)?, take_place(&mut reader)?);
             reader.end()?;
         }
-        Ok(Hello { protocol, purpose, replica, replicas, cluster, release, behaviors, acts_as, settings })
+        Ok(Hello {
+            protocol,
+            purpose,
+            replica,
+            replicas,
+            cluster,
+            release,
+            behaviors,
+            acts_as,
+            here,
+            yours,
+            settings,
+        })
     }
 
     /// The value of a setting.
@@ -207,6 +244,12 @@ impl Hello {
     }
 }
 
+fn take_place(reader: &mut Reader<'_>) -> Result<Option<KnownPlace>, Malformed> {
+    let (number, length) = (reader.u32()?, reader.u16()?);
+    let address = String::from_utf8_lossy(reader.take(usize::from(length))?).into_owned();
+    Ok((!address.is_empty()).then_some(KnownPlace { number, address }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +265,8 @@ mod tests {
             release: "0.1.0".into(),
             behaviors: Behaviors::up_to(2),
             acts_as: 1,
+            here: Some(KnownPlace { number: 0, address: "10.0.0.3:7".into() }),
+            yours: None,
             settings: vec![setting("mode", "RDGX"), setting("memory_limit_mb", "64")],
         }
     }

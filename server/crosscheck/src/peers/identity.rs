@@ -1,7 +1,9 @@
 //! The identity of a replica for its peers: its hello, and the secret by which it proves that it belongs to the group.
 
+use super::Refusal;
 use super::hello::{BUILD, Hello, PROTOCOL, Purpose};
 use super::secure::Secret;
+use super::whereabouts::{ConnectionEnd, Whereabouts};
 use crate::group_settings::AT_FOUNDING;
 use crate::outcome::ServeError;
 use crate::pipeline_settings::pipeline_at_founding;
@@ -15,6 +17,8 @@ pub struct Identity {
     pub hello: Hello,
     /// The group's secret.
     pub secret: Secret,
+    /// Where it and its peers are.
+    pub places: Whereabouts,
 }
 
 impl Identity {
@@ -38,9 +42,31 @@ impl Identity {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             behaviors: settings.behaviors,
             acts_as: 0,
+            here: None,
+            yours: None,
             settings: in_common(settings).into_iter().chain(at_founding(settings)).collect(),
         };
-        Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed } })
+        let places = Whereabouts::new(settings.me, settings.peers.clone());
+        Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed }, places })
+    }
+
+    /// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is
+    /// known.
+    pub(super) fn refusal_of(
+        &self,
+        theirs: &Hello,
+        expected: Option<u8>,
+        end: ConnectionEnd,
+    ) -> Option<Refusal> {
+        let ours = &self.hello;
+        let is_other = theirs.replica != ours.replica
+            && theirs.replica < ours.replicas
+            && expected.is_none_or(|expected| theirs.replica == expected);
+        match ours.differs_from(theirs) {
+            Some(difference) => Some(Refusal::Differs(difference)),
+            None if is_other => self.places.misplaced(theirs, end).map(Refusal::from),
+            None => Some(Refusal::Number(theirs.replica)),
+        }
     }
 }
 

@@ -7,12 +7,13 @@ use order::FrameError;
 use order::frame::Decoder;
 
 use super::ends::is_refused_by_host;
-use super::hello::Hello;
+use super::hello::{Hello, KnownPlace, Purpose};
 use super::net::Net;
 use super::outgoing::Outgoing;
 use super::records::Records;
 use super::secure::{Channel, Dialling, Untrusted};
-use super::{PeerEvent, Refusal};
+use super::whereabouts::ConnectionEnd;
+use super::{Identity, PeerEvent, Refusal};
 use crate::limits;
 use crate::socket_errors::is_own_fault;
 
@@ -26,6 +27,9 @@ enum Stage {
 
 pub(super) struct Link<N: Net> {
     peer: u8,
+    /// Where the peer is, as it says; none before the handshake.
+    pub(super) at: Option<KnownPlace>,
+    purpose: Purpose,
     stream: N::Stream,
     stage: Stage,
     records: Records,
@@ -39,49 +43,56 @@ pub(super) struct Link<N: Net> {
     pub(super) is_refused: bool,
     /// No process listens at the other end.
     pub(super) is_refused_by_host: bool,
+    /// The other end has answered a greeting.
+    pub(super) is_greeted: bool,
 }
 
 /// Data of its replica that a link needs to read.
 pub(super) struct Reading<'a> {
-    /// This replica's hello.
-    pub hello: &'a Hello,
+    /// This replica.
+    pub identity: &'a Identity,
     /// The resulting events.
     pub events: &'a mut Vec<PeerEvent>,
 }
 
 impl<N: Net> Link<N> {
-    /// A connection that this replica opened with this first record: it sends first and waits for the answer.
+    /// A connection that this replica opened for this purpose, with this first record: it sends first and waits for the
+    /// answer.
     pub(super) fn dialled(
-        peer: u8,
+        (peer, purpose): (u8, Purpose),
         stream: N::Stream,
         (dialling, first): (Dialling, Vec<u8>),
         token: Token,
         net: &mut N,
     ) -> io::Result<Self> {
         let stage = Stage::Dialling(Some(Box::new(dialling)));
-        let mut link = Link::new(peer, stream, stage, Records::default());
+        let mut link = Link::new((peer, purpose), stream, stage, Records::default());
         link.output = Outgoing::of(first);
         net.register(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
-    /// A connection whose other end has proved its identity; `records` has the bytes after the proof.
+    /// A connection whose other end has proved its identity, and says where it is; `records` has the bytes after the
+    /// proof.
     pub(super) fn accepted(
-        peer: u8,
+        (peer, at): (u8, Option<KnownPlace>),
         stream: N::Stream,
         (channel, records): (Channel, Records),
         token: Token,
         net: &mut N,
     ) -> io::Result<Self> {
-        let mut link = Link::new(peer, stream, Stage::Up(Box::new(channel)), records);
+        let mut link = Link::new((peer, Purpose::Link), stream, Stage::Up(Box::new(channel)), records);
+        link.at = at;
         net.tune(&link.stream);
         net.reregister(&mut link.stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(link)
     }
 
-    fn new(peer: u8, stream: N::Stream, stage: Stage, records: Records) -> Self {
+    fn new((peer, purpose): (u8, Purpose), stream: N::Stream, stage: Stage, records: Records) -> Self {
         Link {
             peer,
+            at: None,
+            purpose,
             stream,
             stage,
             records,
@@ -91,6 +102,7 @@ impl<N: Net> Link<N> {
             deferred: 0,
             is_refused: false,
             is_refused_by_host: false,
+            is_greeted: false,
         }
     }
 
@@ -188,10 +200,15 @@ impl<N: Net> Link<N> {
     /// The other end has answered and has the key. Checks that it is the replica that was dialled, with the same
     /// settings.
     fn meet(&mut self, theirs: &Hello, mut channel: Channel, reading: &mut Reading<'_>) -> bool {
-        if let Some(why) = refusal_of(reading.hello, theirs, Some(self.peer)) {
+        if let Some(why) = reading.identity.refusal_of(theirs, Some(self.peer), ConnectionEnd::Dialled) {
             reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
             return false;
         }
+        if self.purpose == Purpose::Greeting {
+            self.is_greeted = true;
+            return false;
+        }
+        self.at = theirs.here.clone();
         // The first record proves this replica's identity: until it comes, the other end trusts nothing.
         self.output.seal_nothing(&mut channel);
         self.stage = Stage::Up(Box::new(channel));
@@ -263,18 +280,5 @@ impl<N: Net> Link<N> {
     fn is_kept(&mut self) -> bool {
         self.output.forget_sealed();
         self.unsent() <= limits::UNSENT_PER_PEER
-    }
-}
-
-/// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is
-/// known.
-pub(super) fn refusal_of(ours: &Hello, theirs: &Hello, expected: Option<u8>) -> Option<Refusal> {
-    let is_other = theirs.replica != ours.replica
-        && theirs.replica < ours.replicas
-        && expected.is_none_or(|expected| theirs.replica == expected);
-    match ours.differs_from(theirs) {
-        Some(difference) => Some(Refusal::Differs(difference)),
-        None if is_other => None,
-        None => Some(Refusal::Number(theirs.replica)),
     }
 }

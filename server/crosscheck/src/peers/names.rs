@@ -44,9 +44,20 @@ impl Names {
         Names { given: vec![0; addresses.len()], resolutions, addresses, resolve }
     }
 
-    /// The addresses as they were configured.
+    /// The addresses, each as it was configured, or redirected last.
     pub fn configured(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// From now on `peer` has this address. The result of a resolution of the one before is not used.
+    pub fn redirect(&mut self, peer: u8, address: &Address) {
+        let index = usize::from(peer);
+        if let (Some(before), Some(resolution)) =
+            (self.addresses.get_mut(index), self.resolutions.get_mut(index))
+        {
+            *before = address.clone();
+            *resolution = None;
+        }
     }
 
     /// A peer's address now. A name is resolved for each use: the first call starts the resolution, and a later one

@@ -41,6 +41,9 @@ pub trait Net: Send + 'static {
     /// Ends the events of `stream`.
     fn deregister(&mut self, stream: &mut Self::Stream);
 
+    /// From now on connects to `peer` at this address.
+    fn redirect(&mut self, _peer: u8, _address: &Address) {}
+
     /// Whether it still connects to these addresses (index = replica).
     fn goes_to(&self, _addresses: &[Address]) -> bool {
         true
@@ -109,6 +112,10 @@ impl Net for Tcp {
     fn deregister(&mut self, stream: &mut TcpStream) {
         // Closing the descriptor has the same effect; an error is harmless.
         let _ = self.registry.deregister(stream);
+    }
+
+    fn redirect(&mut self, peer: u8, address: &Address) {
+        self.names.redirect(peer, address);
     }
 
     fn goes_to(&self, addresses: &[Address]) -> bool {

@@ -3,15 +3,17 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use wire::Reader;
 
+use super::Identity;
 use super::hello::{HELLO_BYTES, Hello, Purpose};
 use super::names::Names;
 use super::records::{Records, SealedRecord};
 use super::secure::{Channel, Dialling};
-use super::{Identity, link::refusal_of};
+use super::whereabouts::ConnectionEnd;
 use crate::address::Address;
 use crate::limits;
 
@@ -64,13 +66,20 @@ impl PeerProgress {
 pub(crate) struct Probe {
     identity: Identity,
     names: Names,
+    /// Replicas that are elsewhere now.
+    redirected: Option<mpsc::Receiver<(u8, Address)>>,
 }
 
 impl Probe {
     /// The probe of the replica with this identity; index = replica.
     pub fn new(mut identity: Identity, peers: Vec<Address>) -> Self {
         identity.hello.purpose = Purpose::Progress;
-        Probe { identity, names: Names::new(peers) }
+        Probe { identity, names: Names::new(peers), redirected: None }
+    }
+
+    /// From now on asks the replicas that have moved where this says.
+    pub fn follow(&mut self, redirected: mpsc::Receiver<(u8, Address)>) {
+        self.redirected = Some(redirected);
     }
 
     /// The progress that the others report within `patience` each, plus as much time for a name to be resolved. None
@@ -79,6 +88,9 @@ impl Probe {
         let (me, count) = (self.identity.hello.replica, self.names.configured().len());
         if count < 2 {
             return None;
+        }
+        for (peer, address) in self.redirected.iter().flat_map(mpsc::Receiver::try_iter) {
+            self.names.redirect(peer, &address);
         }
         let mut reported = Vec::new();
         for number in (0..count as u8).filter(|number| *number != me) {
@@ -93,14 +105,14 @@ impl Probe {
         let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
         stream.set_read_timeout(Some(patience)).ok()?;
         stream.set_write_timeout(Some(patience)).ok()?;
-        let Identity { hello, secret } = &mut self.identity;
+        let Identity { hello, secret, places } = &mut self.identity;
         let mut out = Vec::new();
-        let dialling = Dialling::begin(secret, hello, &mut out).ok()?;
+        let dialling = Dialling::begin(secret, &places.complete(hello, peer), &mut out).ok()?;
         stream.write_all(&out).ok()?;
         let mut records = Records::default();
         let answer = read_record(&mut stream, &mut records)?;
         let (theirs, mut channel): (Hello, Channel) = dialling.finish(&answer.1).ok()?;
-        if refusal_of(hello, &theirs, Some(peer)).is_some() {
+        if self.identity.refusal_of(&theirs, Some(peer), ConnectionEnd::Dialled).is_some() {
             return None;
         }
         stream.write_all(&channel.sealed(&[])).ok()?;

@@ -6,6 +6,7 @@ use wire::ReplicaId;
 
 use super::hello::Difference;
 use super::secure::Untrusted;
+use super::whereabouts::Misplaced;
 
 /// Why a connection was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Refusal {
     Number(u8),
     /// It repeatedly hangs up without an answer.
     HungUp,
+    /// One of the two processes is not where its number is.
+    Misplaced(Box<Misplaced>),
 }
 
 impl fmt::Display for Refusal {
@@ -40,6 +43,7 @@ impl fmt::Display for Refusal {
                 "it hangs up without an answer; does it have the same group_key, and the same release? Its \
                     own messages say why",
             ),
+            Refusal::Misplaced(misplaced) => write!(f, "{misplaced}"),
             Refusal::Number(number) => {
                 write!(
                     f,

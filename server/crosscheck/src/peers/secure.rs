@@ -134,20 +134,20 @@ impl Dialling {
     }
 }
 
-/// Answers the first record of the end that dialled, with this replica's `hello`. The channel must not be trusted
-/// before its first record.
+/// Answers the first record of the end that dialled, with this replica's `hello` to that one. The channel must not be
+/// trusted before its first record.
 ///
 /// # Errors
 /// When the other end does not have the key, or its message is invalid; then nothing must be sent.
 pub fn answer(
     secret: &mut Secret,
-    hello: &Hello,
+    hello: impl FnOnce(&Hello) -> Hello,
     sealed: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(Hello, Channel), Untrusted> {
     let mut state = secret.state(false)?;
     let theirs = read_message(&mut state, sealed)?;
-    write_message(&mut state, hello, out)?;
+    write_message(&mut state, &hello(&theirs), out)?;
     Ok((theirs, Channel::new(state)?))
 }
 
@@ -321,6 +321,8 @@ mod tests {
             release: "1".into(),
             behaviors: crate::Behaviors::FIRST,
             acts_as: 1,
+            here: None,
+            yours: None,
             settings: Vec::new(),
         }
     }
@@ -342,7 +344,7 @@ mod tests {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
-        let (received, accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
+        let (received, accepted) = answer(&mut ours, |_| hello(0), &only(&first), &mut second).unwrap();
         assert_eq!(received, hello(2));
         let (received, dialled) = dialling.finish(&only(&second)).unwrap();
         assert_eq!(received, hello(0));
@@ -374,7 +376,7 @@ mod tests {
     fn who_lacks_the_key_learns_nothing_and_is_not_answered() {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         Dialling::begin(&mut secret(8, 1), &hello(2), &mut first).unwrap();
-        let refused = answer(&mut secret(7, 2), &hello(0), &only(&first), &mut second);
+        let refused = answer(&mut secret(7, 2), |_| hello(0), &only(&first), &mut second);
         assert_eq!((refused.err(), second.len()), (Some(Untrusted::Key), 0));
         // A server with another key, or none.
         let mut first = Vec::new();
@@ -389,11 +391,11 @@ mod tests {
         let (mut theirs, mut ours) = (secret(7, 1), secret(7, 2));
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let dialling = Dialling::begin(&mut theirs, &hello(2), &mut first).unwrap();
-        let (_, mut accepted) = answer(&mut ours, &hello(0), &only(&first), &mut second).unwrap();
+        let (_, mut accepted) = answer(&mut ours, |_| hello(0), &only(&first), &mut second).unwrap();
         let (_, mut dialled) = dialling.finish(&only(&second)).unwrap();
         let third = dialled.sealed(b"flush_all");
         assert!(open(&mut accepted, &third).is_ok());
-        let (_, mut again) = answer(&mut ours, &hello(0), &only(&first), &mut Vec::new()).unwrap();
+        let (_, mut again) = answer(&mut ours, |_| hello(0), &only(&first), &mut Vec::new()).unwrap();
         assert_eq!(open(&mut again, &third), Err(Untrusted::Key));
         assert_eq!(open(&mut accepted, &third).unwrap(), b"", "nor into the same connection");
     }

@@ -38,6 +38,9 @@ pub(super) struct Environment<W: World> {
     /// Classes with large objects, each with the message to the operator.
     large: BTreeMap<&'static str, String>,
     pub(super) refusals: Refusals,
+    /// The group began with a backup, which has moves of another group: until it has the replicas where the
+    /// configurations have them, those count.
+    pub(super) counts_file: bool,
     outcome: Option<Ended>,
 }
 
@@ -87,6 +90,7 @@ impl<W: World> Environment<W> {
             names: Names::default(),
             large: BTreeMap::new(),
             refusals: Refusals::default(),
+            counts_file: false,
             outcome: None,
         }
     }

@@ -54,7 +54,13 @@ impl<S: Service, W: World> Replica<S, W> {
                     if let Some(peer) = peer {
                         self.core.group.on_changed(peer, self.core.env.world.now_us());
                     }
+                    if let peers::Refusal::Misplaced(misplaced) = &why {
+                        self.core.on_misplaced(misplaced);
+                    }
                     self.core.env.on_refused(peer, &why);
+                }
+                peers::PeerEvent::Greeted { peer, at } => {
+                    self.core.on_seen(peer, at);
                 }
                 peers::PeerEvent::Unresolved { peer, why } => self.core.env.on_unresolved(peer, why),
             }

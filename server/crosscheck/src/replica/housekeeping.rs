@@ -48,6 +48,8 @@ impl<S: Service, W: World> Replica<S, W> {
         self.core.order_newest_behavior();
         self.core.order_founding();
         self.core.compare_configuration();
+        self.core.tend_moves();
+        self.core.env.peers.seeks = self.core.executor.running.is_none();
         self.drain_if_broken();
         self.stop_when_drained();
         // A witness has no clients: it serves as soon as its verifier takes part.

@@ -7,6 +7,7 @@ use super::Replica;
 use super::agree::NotProven;
 use super::disk_writer::KeptState;
 use super::execution::Execution;
+use super::moving;
 use super::solo::WorkerLinks;
 use super::state_transfer::Arrived;
 use crate::admin::ReplicaPhase;
@@ -36,6 +37,7 @@ impl<S: Service, W: World> Replica<S, W> {
                         self.core.transfer.disk.set_kept(head.index, size);
                     }
                     self.core.order.orderer.begin_after(head.order.clone());
+                    self.core.env.counts_file = self.core.env.settings.restore.is_some();
                     self.start_execution(dispatcher, &head, false);
                 }
                 None => {
@@ -61,6 +63,7 @@ impl<S: Service, W: World> Replica<S, W> {
             return;
         }
         self.core.env.peers.act_as(behavior);
+        moving::follow(&self.core.order, &mut self.core.env);
         let Some(service) = self.core.executor.service.take() else { return };
         if let Some(session) = std::mem::take(&mut self.core.copies).session() {
             self.core.transfer.abandon_copy(session);

@@ -24,6 +24,7 @@ mod housekeeping;
 mod in_order;
 mod input;
 mod joining;
+mod moving;
 mod on_call;
 mod order_copy;
 mod order_stage;
@@ -59,7 +60,7 @@ use crate::hooks::{FaultPoint, Hooks};
 use crate::mailbox::{MAILBOX, Mailbox};
 use crate::peers::{Identity, PeerEvent, Peers};
 use crate::service::Service;
-use crate::settings::Settings;
+use crate::settings::{Durability, Settings};
 use crate::state::SavedBase;
 use crate::world::{Lockstep, Os, World};
 use crate::{Corrupted, ReplaceReason, ServeError, Stop, limits};
@@ -77,6 +78,7 @@ use execute_stage::ExecuteStage;
 use group::Group;
 use hardware::OwnFaults;
 pub(crate) use input::Input;
+use moving::Moving;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
@@ -120,9 +122,13 @@ impl<S: Service> Replica<S> {
     ) -> Result<Self, ServeError> {
         let world = Os::new()?;
         let identity = Identity::of(&settings, None)?;
-        let peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
+        let mut peers = Peers::bind(identity, settings.peers.clone(), world.poll.registry())?;
+        if let Durability::Disk(directory) = &settings.durability {
+            peers.remember(directory);
+        }
         let mailbox = world.mailbox();
         let env = Environment::new(settings, world, mailbox, Lockstep::default(), peers);
+        moving::report_moved(&env, &[]);
         let mut replica = Replica::over(env, service, base, orderer, counters);
         replica.core.executor.unwatched = unwatched;
         Ok(replica)
@@ -193,6 +199,7 @@ impl<S: Service, W: World> Replica<S, W> {
             scrubs: Scrubs::default(),
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
+            moving: Moving::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),
             env,
@@ -213,6 +220,11 @@ impl<S: Service, W: World> Replica<S, W> {
     /// The mailbox for the input of other threads.
     pub(crate) fn mailbox(&self) -> Mailbox<Input> {
         self.core.env.mailbox.clone()
+    }
+
+    /// Replicas that are elsewhere from now on: the watchdog asks them from another thread.
+    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<(u8, crate::Address)> {
+        self.core.env.peers.redirections()
     }
 
     /// Shows the watchdog when the order thread is inside handlers.

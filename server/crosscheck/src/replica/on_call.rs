@@ -62,6 +62,10 @@ impl<S: Service, W: World> Replica<S, W> {
                 self.agreement.decide(call, &mut self.core);
                 self.perform_outputs();
             }
+            AdminCommand::ReplaceMachine { replica, address } => {
+                let (replica, address) = (*replica, address.clone());
+                self.core.on_replace(replica, &address, call);
+            }
             AdminCommand::Backup { .. } | AdminCommand::Transfer { .. } => self.core.on_backup(call),
             AdminCommand::Settings { change } => {
                 let change = change.clone();

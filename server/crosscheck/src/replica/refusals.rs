@@ -3,6 +3,7 @@
 use wire::ReplicaId;
 
 use super::environment::Environment;
+use crate::ServeError;
 use crate::admin::RefusedPeers;
 use crate::limits;
 use crate::peers::Refusal;
@@ -16,6 +17,8 @@ pub(super) struct Refusals {
     /// The number of these that were not reported, and when they may be reported.
     untold: u64,
     next_report_us: u64,
+    /// The replicas that say that this one's machine was replaced.
+    replaced_by: u16,
     /// By replica: the reason why there is no connection to it, and when this may be reported again.
     of_peers: Vec<Option<(String, u64)>>,
 }
@@ -44,9 +47,22 @@ impl<W: World> Environment<W> {
         let now_us = self.world.now_us();
         let known = peer.map(usize::from).filter(|peer| *peer < self.settings.peers.len());
         let Some(peer) = known else { return self.on_stranger(now_us, why) };
+        self.note_replaced(peer, why);
         let why = why.to_string();
         if self.is_news_of(peer, &why) {
             self.world.say(format_args!("replica {} is refused: {why}", ReplicaId(peer as u8)));
+        }
+    }
+
+    /// Ends this replica once f+1 others say that the group has moved its number elsewhere: one may be wrong.
+    fn note_replaced(&mut self, peer: usize, why: &Refusal) {
+        let Refusal::Misplaced(misplaced) = why else { return };
+        if misplaced.is_own && misplaced.has_moved {
+            self.refusals.replaced_by |= 1 << (peer % 16);
+            let needed = (self.settings.executors() - 1) / 2 + 1;
+            if self.refusals.replaced_by.count_ones() as usize >= needed {
+                self.stop_with(Err(ServeError::Operator(misplaced.to_string())));
+            }
         }
     }
 

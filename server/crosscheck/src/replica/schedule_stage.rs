@@ -8,7 +8,7 @@ use schedule::Footprint;
 use super::core::Core;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
-use super::{acting, copies};
+use super::{acting, copies, moving};
 use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
@@ -40,7 +40,7 @@ impl<S: Service, W: World> Core<S, W> {
             delivered.batch.len(),
         );
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut wanting) = (None, Vec::new());
+        let (mut checkpoint, mut wanting, mut moves) = (None, Vec::new(), Vec::new());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -60,6 +60,7 @@ impl<S: Service, W: World> Core<S, W> {
                 Work::Control(Control::ActAs { .. } | Control::Set { .. }) => {
                     wanting.push((number, delivered, number));
                 }
+                Work::Control(Control::Move { .. }) => moves.push((delivered, number)),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -70,7 +71,11 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
-        let wanting = (&wanting[..], self.group.faults() + 1);
+        let needed = self.group.faults() + 1;
+        if !moving::delivered(&moves, needed, &mut self.order, &mut self.env) {
+            return;
+        }
+        let wanting = (&wanting[..], needed);
         if !acting::delivered(&mut rows.rows, wanting, execution, (&mut self.order, &mut self.env)) {
             return;
         }

@@ -69,6 +69,8 @@ impl<S: Service, W: World> Replica<S, W> {
             sent: env.peers.sent,
             behavior: crate::behavior::of_order(self.core.order.orderer.state().acting),
             newest_behavior: env.settings.behaviors.newest,
+            moved: self.core.moved_replicas(),
+            replacing: self.core.replacing(),
             counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
             giving: execution.and_then(|execution| self.core.copies.given(execution.locks())),
             receiving: self.core.transfer.receiving(self.copy_rate.bytes_per_second()),

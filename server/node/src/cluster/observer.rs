@@ -219,6 +219,8 @@ pub mod tests {
             sent: crosscheck::admin::Sent::default(),
             behavior: 1,
             newest_behavior: 1,
+            moved: Vec::new(),
+            replacing: None,
             counts: std::collections::BTreeMap::new(),
             receiving: None,
             giving: None,

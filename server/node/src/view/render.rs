@@ -1,6 +1,6 @@
 //! A cluster at a glance: as a block for a terminal, as one line for a pipe, as JSON for a program.
 
-use crosscheck::admin::{ReplicaPhase, Status, VerificationStatus};
+use crosscheck::admin::{MovedReplica, ReplicaPhase, Status, VerificationStatus};
 use serde_json::{Value, json};
 
 use super::numbers::{grouped, micros};
@@ -101,6 +101,13 @@ fn notices(status: &Status) -> Vec<ViewLine> {
             "can act as behavior {can} of its service; the group acts as {acts_as} until all replicas can"
         )));
     }
+    let differing = status.moved.iter().filter(|moved| moved.address != moved.configured);
+    notices.extend(differing.map(|MovedReplica { replica, address, configured }| {
+        of(format!(
+            "finds replica {replica} at {address}, as the group has agreed; its configuration still has {configured}"
+        ))
+    }));
+    notices.extend(status.replacing.iter().map(|what| of(format!("is to replace a machine: {what}"))));
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
     if status.refused.strangers > 0 {

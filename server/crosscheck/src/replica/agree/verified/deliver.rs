@@ -12,13 +12,13 @@ use crate::hooks::{self, FaultPoint, Hooks, Rule};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::ordered::Control;
-use crate::replica::acting;
 use crate::replica::copies::{self, Copies};
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::OrderStage;
 use crate::replica::rows::BatchRows;
 use crate::replica::state_transfer::StateTransfer;
+use crate::replica::{acting, moving};
 use crate::running::RunningBatch;
 use crate::service::Service;
 use crate::state;
@@ -35,6 +35,8 @@ struct MixedRows<R> {
     copied: Vec<(Control, Footprint)>,
     /// Rows that say what the group is to act as: the part, and the number there.
     wanting: Vec<(usize, usize, usize)>,
+    /// Those that say where a replica is to be.
+    moves: Vec<(usize, usize)>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -78,6 +80,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             tags: Vec::new(),
             copied: Vec::new(),
             wanting: Vec::new(),
+            moves: Vec::new(),
         };
         for (number, part) in parts.iter().enumerate() {
             mixed.add((number, part), execution, &mut self.core.env);
@@ -154,6 +157,7 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                         Work::Control(Control::ActAs { .. } | Control::Set { .. }) => {
                             self.wanting.push((usize::from(number), part_number, at));
                         }
+                        Work::Control(Control::Move { .. }) => self.moves.push((part_number, at)),
                         Work::Control(control @ Control::Checkpoint { .. }) => {
                             self.copied.push((control.clone(), Footprint::all()));
                         }
@@ -169,16 +173,20 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
         }
     }
 
-    /// Follows what requests of these parts say that the group is to act as.
+    /// Follows what requests of these parts say that the group is to act as, and where replicas are.
     fn follow<S: Service<Request = R>, W: World>(
         &mut self,
         parts: &[Delivered],
         needed: usize,
         execution: &mut Execution<S>,
-        of: (&mut OrderStage, &mut Environment<W>),
+        (order, env): (&mut OrderStage, &mut Environment<W>),
     ) -> bool {
+        let moves: Vec<_> = self.moves.iter().map(|(part, at)| (&parts[*part], *at)).collect();
+        if !moving::delivered(&moves, needed, order, env) {
+            return false;
+        }
         let wanting: Vec<_> = self.wanting.iter().map(|(row, part, at)| (*row, &parts[*part], *at)).collect();
-        acting::delivered(&mut self.rows.rows, (&wanting, needed), execution, of)
+        acting::delivered(&mut self.rows.rows, (&wanting, needed), execution, (order, env))
     }
 
     /// Adds a request of the pipeline itself, which runs behind all before it.

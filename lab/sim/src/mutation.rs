@@ -48,7 +48,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 48] = [
+pub const MUTATIONS: [Mutation; 49] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -252,6 +252,13 @@ pub const MUTATIONS: [Mutation; 48] = [
         "released",
     )
     .with_v(),
+    mutation(
+        "unseen",
+        "replicas move a number to another machine that none of them has seen",
+        &[(P(S::VouchesUnseen), All)],
+        "none",
+        "progress",
+    ),
     mutation(
         "struck",
         "a batch is taken for stable when it has ended, at a replica that a fault has hit",

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crosscheck::faults::Sabotage;
 use sim::fault::CATALOGUE;
 use sim::mutation::{self, MUTATIONS, caught};
 use sim::report::CampaignTotals;
-use sim::{Faults, Options, promises, run};
+use sim::{Breach, Faults, Options, Where, promises, run};
 
 fn options(faults: &str) -> Options {
     Options { requests: 200, episodes: 3, faults: Faults::parse(faults).unwrap(), ..Options::default() }
@@ -232,6 +233,20 @@ fn a_seed_gives_the_same_run_twice() {
             assert_eq!(run(seed, &verified), run(seed, &verified));
         }
         assert_ne!(once.hash, run(seed + 100, &options("all")).hash);
+    }
+}
+
+/// One replica alone orders that another one is elsewhere: no other one has seen that, and nothing changes. Where all
+/// vouch for it, the replica is moved, and ends.
+#[test]
+fn one_replica_alone_moves_no_other_one() {
+    let sabotage = vec![(Breach::Pipeline(Sabotage::VouchesUnseen), Where::One)];
+    for verified in [false, true] {
+        keeps_every_promise(7, &Options { sabotage: sabotage.clone(), verified, ..options("none") });
+        let sabotage = vec![(Breach::Pipeline(Sabotage::VouchesUnseen), Where::All)];
+        let moved = run(7, &Options { sabotage, verified, ..options("none") });
+        let how = moved.violation.map(|violation| violation.how).unwrap_or_default();
+        assert!(how.contains("the group has replaced this machine"), "{how}");
     }
 }
 

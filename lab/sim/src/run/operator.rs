@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use crosscheck::admin::{AdminCommand, ReplicaPhase, SettingChange, Status};
+use crosscheck::faults::Sabotage;
 use wire::ReplicaId;
 
-use super::{Event, ReplicaSlot, Run};
+use super::{Breach, Event, ReplicaSlot, Run};
 use crate::fault::SimFault;
 use crate::plan::Stroke;
 use crate::promises;
@@ -32,6 +33,8 @@ pub(super) struct Operator {
     since_us: Option<u64>,
     /// The replica, from 0, with whose data the group continues.
     kept: Option<u8>,
+    /// A machine that serves was to be replaced.
+    has_moved: bool,
     /// Processes of replicas that got this decision.
     reported: BTreeSet<(u8, u64)>,
 }
@@ -57,6 +60,22 @@ impl<W: Workload> Run<W> {
         }
     }
 
+    /// `crosscheck group replace 1` at the last replica, if that vouches for what it has not seen: the machine of
+    /// replica 1 serves, and there is no other one. The others have to see that.
+    fn replace_a_machine(&mut self) {
+        let vouches = |breach: Breach| matches!(breach, Breach::Pipeline(Sabotage::VouchesUnseen));
+        let is_due =
+            !self.operator.has_moved && self.options.sabotage.iter().any(|(breach, _)| vouches(*breach));
+        let serves =
+            |slot: &ReplicaSlot<W>| slot.process.as_ref().is_some_and(|process| process.replica.serves());
+        if is_due && self.slots.iter().all(serves) {
+            self.operator.has_moved = true;
+            self.trace.record(self.now_us, format_args!("operator: group replace 1"));
+            let command = AdminCommand::ReplaceMachine { replica: 1, address: "10.9.9.9:9".into() };
+            self.send_admin(self.options.replicas - 1, command);
+        }
+    }
+
     /// Whether a majority is left without this replica, or a replica that has every batch that any replica has taken
     /// from the order: only then can an operator keep all acknowledged data. If it is not so, the loss is tried again a
     /// moment later.
@@ -73,6 +92,7 @@ impl<W: Workload> Run<W> {
 
     /// An operator checks the replicas, and makes the decision that they cannot make.
     pub(super) fn decide(&mut self) {
+        self.replace_a_machine();
         let Operator { may_decide, looks, looks_us, .. } = self.operator;
         if !(may_decide || looks) || self.now_us < looks_us {
             return;

@@ -98,7 +98,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         &[(P(S::BelievesClocks), All)],
         "clock,stamp",
         "time",
-    ),
+    )
+    .from(3),
     mutation(
         "clock-verified",
         "the same in mode R0GV: a replica runs a batch whatever its primary's stamp",
@@ -113,7 +114,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         &[(P(S::Misplaces), All)],
         "none",
         "survives",
-    ),
+    )
+    .from(3),
     mutation(
         "unheard",
         "a replica executes some writes wrong, and neither sends nor hears a CHECK",
@@ -149,7 +151,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         &[(P(S::WritesTogether), All)],
         "disk",
         "disk",
-    ),
+    )
+    .from(3),
     mutation(
         "unnamed-changes-on-disk",
         "a checkpoint on disk lacks what requests have changed since the one before",
@@ -170,7 +173,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         &[(Breach::AlwaysReported, All)],
         "memories",
         "founding",
-    ),
+    )
+    .from(6),
     mutation(
         "untold",
         "replicas do not tell their peers the settings of the service",
@@ -354,7 +358,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         "none",
         "tolerates",
     )
-    .of_two(),
+    .of_two()
+    .from(14),
     mutation(
         "advice",
         "the operator is advised to go on with the first replica, whatever others have",
@@ -378,7 +383,7 @@ pub const MUTATIONS: [Mutation; 49] = [
         "blame",
     )
     .with_v()
-    .from(35),
+    .from(58),
     mutation(
         "one-donor",
         "a replica takes the state that one donor alone offers, while copies of the state are hit",
@@ -386,7 +391,8 @@ pub const MUTATIONS: [Mutation; 49] = [
         "none",
         "copies",
     )
-    .of_copies(),
+    .of_copies()
+    .from(22),
     mutation(
         "unnamed-changes",
         "a copy of the state does not learn what requests change while it is made",

@@ -19,7 +19,7 @@ pub struct State {
     pub sessions: BTreeMap<u8, Session>,
     /// What the group acts as, and who wants that to change.
     pub acting: Acting,
-    /// Settings of the host, under its numbers; without those that nobody has set.
+    /// Settings of the host, under its numbers; only those that were set.
     pub settings: BTreeMap<u8, HostSetting>,
     /// Where the replicas are whose machines were replaced.
     pub moves: Moves,

@@ -35,10 +35,8 @@ impl<S: Service, W: World> Core<S, W> {
         self.env.world.see(Observation::Delivered { batch, requests: &delivered.batch });
         execution.next_batch += 1;
         let Batch { time_us, origin, .. } = delivered.batch;
-        let mut rows = BatchRows::new(
-            RunningBatch::new(batch, time_us, origin, delivered.batch.len()),
-            delivered.batch.len(),
-        );
+        let running = RunningBatch::new(batch, time_us, origin, delivered.batch.len());
+        let mut rows = BatchRows::new(running, delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
         let (mut checkpoint, mut wanting, mut moves) = (None, Vec::new(), Vec::new());
         for (number, request) in delivered.batch.requests().enumerate() {
@@ -72,11 +70,10 @@ impl<S: Service, W: World> Core<S, W> {
             return self.env.replace(Corrupted::Results);
         }
         let needed = self.group.faults() + 1;
-        if !moving::delivered(&moves, needed, &mut self.order, &mut self.env) {
-            return;
-        }
-        let wanting = (&wanting[..], needed);
-        if !acting::delivered(&mut rows.rows, wanting, execution, (&mut self.order, &mut self.env)) {
+        let (wanting, order, env) = ((&wanting[..], needed), &mut self.order, &mut self.env);
+        if !moving::delivered(&moves, needed, order, env)
+            || !acting::delivered(&mut rows.rows, wanting, execution, (order, env))
+        {
             return;
         }
         if let Some((session, limit)) = checkpoint {

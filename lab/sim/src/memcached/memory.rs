@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 pub const SHORT: u64 = 256 << 10;
 /// Longest item there, in bytes.
 pub const ITEM_BYTES: usize = 8 << 10;
-/// Bytes that are written before an item may be evicted: the queue of new items has a tenth of a shard's
-/// memory (S3-FIFO).
+/// Bytes that are written, the item's own among them, before it may be evicted: the queue of new items has a tenth of a
+/// shard's memory (S3-FIFO).
 const FRESH: u64 = SHORT / super::SHARDS as u64 / 16;
+/// What the service charges for an item besides key and value, in bytes.
+const OVERHEAD: u64 = 160;
 /// Versions that are remembered.
 const KEPT: usize = 50_000;
 
@@ -30,10 +32,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An item with this many bytes of data is written as `version`.
+    /// An item with this many bytes of key and value is written as `version`.
     pub fn write(&mut self, version: u64, bytes: usize) {
-        self.written += bytes as u64;
         self.begun.insert(version, self.written);
+        self.written += bytes as u64 + OVERHEAD;
         while self.begun.len() > KEPT {
             self.begun.pop_first();
         }
@@ -84,8 +86,13 @@ mod tests {
         let at = |batch| vote::Place::new(batch, 0);
         memory.write(1, 100);
         assert!(!memory.may_miss(1));
-        memory.write(2, FRESH as usize + 1);
+        memory.write(2, 3000);
+        assert!(!memory.may_miss(1) && !memory.may_miss(2));
+        // Short ones take memory as well.
+        (3..8).for_each(|version| memory.write(version, 20));
         assert!(memory.may_miss(1) && !memory.may_miss(2));
+        memory.write(8, 20);
+        assert!(memory.may_miss(2) && !memory.may_miss(8));
         memory.look(1, at(5), true).unwrap();
         memory.look(1, at(7), false).unwrap();
         memory.look(1, at(6), true).unwrap();

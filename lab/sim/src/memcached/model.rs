@@ -174,7 +174,7 @@ impl Model {
     fn put(&mut self, key: &str, item: CachedItem, deadline_us: Option<u64>) {
         self.versions += 1;
         if let Some(memory) = &mut self.memory {
-            memory.write(self.versions, item.value.len());
+            memory.write(self.versions, key.len() + item.value.len());
         }
         self.items.insert(key.to_owned(), DatedItem { item, deadline_us, version: self.versions });
     }

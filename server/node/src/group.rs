@@ -1,6 +1,7 @@
 //! `group`: decisions about a group that an operator makes because its replicas cannot; and its settings.
 
 mod replace;
+mod settings;
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,6 @@ use crosscheck::admin::{AdminCommand, Decided, ReplicaPhase, Status};
 use crate::cluster::{ClusterTarget, ReplicaHandle, ReplicaRow, once};
 use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program::{self, text};
-use crate::settings;
 use crate::view::grouped;
 
 /// Timeout of a request to a replica.

@@ -20,7 +20,6 @@ pub mod modes;
 pub mod outcome;
 pub mod program;
 pub mod serve;
-mod settings;
 pub mod signals;
 pub mod status;
 pub mod top;

@@ -6,7 +6,8 @@ use crosscheck::GroupSetting;
 use crosscheck::admin::client::NoAnswer;
 use crosscheck::admin::{AdminCommand, GroupSettings, ReplicaPhase, SettingChange};
 
-use crate::cluster::{ClusterTarget, ReplicaHandle, once};
+use super::here;
+use crate::cluster::{ClusterTarget, ReplicaHandle};
 use crate::config::more_than_there_is;
 use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say, say_json};
 use crate::program::{self, text};
@@ -131,8 +132,7 @@ fn ask(
     replicas: &[ReplicaHandle],
     change: Option<SettingChange>,
 ) -> anyhow::Result<Result<GroupSettings, String>> {
-    let answering: Vec<_> =
-        once(replicas).into_iter().filter_map(|row| Some((row.replica, row.seen.ok()?))).collect();
+    let answering = here(replicas);
     let serving =
         answering.iter().find(|(_, status)| status.phase == ReplicaPhase::Serving && !is_witness(status));
     let Some((replica, _)) = serving.or(answering.first()) else {

@@ -61,8 +61,8 @@ impl<N: Net> Peers<N> {
         let index = usize::from(peer);
         let mut first = Vec::new();
         let Identity { hello, secret, places } = &mut self.identity;
-        let is_greeting = peer > self.me && !places.has_moved();
-        let purpose = if is_greeting { Purpose::Greeting } else { Purpose::Link };
+        let is_announcement = peer > self.me && !places.has_moved();
+        let purpose = if is_announcement { Purpose::Announcement } else { Purpose::Link };
         let hello = Hello { purpose, ..places.complete(hello, peer) };
         let begun = Dialling::begin(secret, &hello, &mut first);
         let stream = self.net.connect(peer);

@@ -110,7 +110,7 @@ impl<N: Net> Peers<N> {
 mod tests {
     use super::*;
     use crate::peers::Whereabouts;
-    use crate::peers::hello::{Hello, PROTOCOL, Purpose};
+    use crate::peers::hello::Hello;
     use crate::peers::identity::Identity;
     use crate::peers::secure::Secret;
     use std::collections::VecDeque;
@@ -171,19 +171,7 @@ mod tests {
 
     /// The first of two replicas, which does not dial the second, and whose link to it is lost.
     fn lost(answers: impl IntoIterator<Item = io::Result<Scripted>>) -> Peers<Script> {
-        let hello = Hello {
-            protocol: PROTOCOL,
-            purpose: Purpose::Link,
-            replica: 0,
-            replicas: 2,
-            cluster: "tests".into(),
-            release: "1".into(),
-            behaviors: crate::Behaviors::FIRST,
-            acts_as: 1,
-            here: None,
-            yours: None,
-            settings: Vec::new(),
-        };
+        let hello = Hello { replicas: 2, ..Hello::sample(0) };
         let identity =
             Identity { hello, secret: Secret { key: [7; 32], seed: None }, places: Whereabouts::default() };
         let net = Script { answers: answers.into_iter().collect(), ..Script::default() };

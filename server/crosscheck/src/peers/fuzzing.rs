@@ -1,23 +1,11 @@
 //! Access for the fuzz target to the peers' handshake, whose parts are private.
 
-use super::hello::{Hello, PROTOCOL, Purpose};
+use super::hello::{Hello, PROTOCOL};
 use super::records::{Records, SealedRecord};
 use super::secure::{self, Channel, Dialling, Secret};
 
 fn hello(replica: u8) -> Hello {
-    Hello {
-        protocol: PROTOCOL,
-        purpose: Purpose::Link,
-        replica,
-        replicas: 3,
-        cluster: "fuzzed".into(),
-        release: "1".into(),
-        behaviors: crate::Behaviors::FIRST,
-        acts_as: 1,
-        here: None,
-        yours: None,
-        settings: vec![("mode".into(), "RDGX".into())],
-    }
+    Hello { settings: vec![("mode".into(), "RDGX".into())], ..Hello::sample(replica) }
 }
 
 fn secret(seed: u64) -> Secret {

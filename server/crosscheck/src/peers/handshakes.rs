@@ -171,10 +171,10 @@ impl<N: Net> PendingHandshakes<N> {
                 self.places[place] = None;
                 None
             }
-            Ok(Took::Greeting(hello)) => {
+            Ok(Took::Announcement(hello)) => {
                 self.places[place] = None;
                 let at = hello.here.map(|here| here.address);
-                events.extend(at.map(|at| PeerEvent::Greeted { peer: hello.replica, at }));
+                events.extend(at.map(|at| PeerEvent::Announced { peer: hello.replica, at }));
                 None
             }
             Ok(Took::Proved) => {
@@ -197,8 +197,8 @@ enum Took {
     More,
     /// It requested the progress, and has the answer.
     Done,
-    /// It has greeted, and has the answer.
-    Greeting(Box<Hello>),
+    /// It has announced where it is, and has the answer.
+    Announcement(Box<Hello>),
     /// It has proved that it is this peer.
     Proved,
 }
@@ -247,8 +247,8 @@ impl<N: Net> PendingHandshake<N> {
                     if let Some(why) = identity.refusal_of(&theirs, None, ConnectionEnd::Accepted) {
                         return Err((Some(peer), why));
                     }
-                    if theirs.purpose == Purpose::Greeting {
-                        return Ok(Took::Greeting(Box::new(theirs)));
+                    if theirs.purpose == Purpose::Announcement {
+                        return Ok(Took::Announcement(Box::new(theirs)));
                     }
                     // One that has moved is not found by those who do not know it: it dials all.
                     let has_moved = theirs.here.as_ref().is_some_and(|here| here.number > 0);

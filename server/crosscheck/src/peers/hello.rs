@@ -25,7 +25,7 @@ pub enum Purpose {
     /// One request for the other replica's progress, by a watchdog, separate from the link.
     Progress,
     /// The handshake alone, by a replica that has no connection to any other: the other end may not find it.
-    Greeting,
+    Announcement,
 }
 
 /// An address, and the number of the move since which a replica is there; 0 if it has not moved.
@@ -112,7 +112,7 @@ impl Hello {
         let purpose = match self.purpose {
             Purpose::Link => 1,
             Purpose::Progress => 2,
-            Purpose::Greeting => 3,
+            Purpose::Announcement => 3,
         };
         let settings = &self.settings[..self.settings.len().min(SETTINGS)];
         let mut bytes = vec![self.protocol, purpose, self.replica, self.replicas, settings.len() as u8];
@@ -148,7 +148,7 @@ impl Hello {
         let purpose = match purpose {
             1 => Purpose::Link,
             2 => Purpose::Progress,
-            3 => Purpose::Greeting,
+            3 => Purpose::Announcement,
             _ => return Err(Malformed("unknown purpose")),
         };
         let mut text = || {
@@ -182,6 +182,23 @@ impl Hello {
             yours,
             settings,
         })
+    }
+
+    /// One for tests and the fuzz target: of a replica in a group of three that has no settings.
+    pub(super) fn sample(replica: u8) -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            purpose: Purpose::Link,
+            replica,
+            replicas: 3,
+            cluster: "one".into(),
+            release: "1".into(),
+            behaviors: Behaviors::FIRST,
+            acts_as: 1,
+            here: None,
+            yours: None,
+            settings: Vec::new(),
+        }
     }
 
     /// The value of a setting.
@@ -257,17 +274,11 @@ mod tests {
     fn hello() -> Hello {
         let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         Hello {
-            protocol: PROTOCOL,
-            purpose: Purpose::Link,
-            replica: 2,
-            replicas: 3,
-            cluster: "one".into(),
             release: "0.1.0".into(),
             behaviors: Behaviors::up_to(2),
-            acts_as: 1,
             here: Some(KnownPlace { number: 0, address: "10.0.0.3:7".into() }),
-            yours: None,
             settings: vec![setting("mode", "RDGX"), setting("memory_limit_mb", "64")],
+            ..Hello::sample(2)
         }
     }
 

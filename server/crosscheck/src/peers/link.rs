@@ -43,8 +43,8 @@ pub(super) struct Link<N: Net> {
     pub(super) is_refused: bool,
     /// No process listens at the other end.
     pub(super) is_refused_by_host: bool,
-    /// The other end has answered a greeting.
-    pub(super) is_greeted: bool,
+    /// The other end has answered an announcement.
+    pub(super) is_announced: bool,
 }
 
 /// Data of its replica that a link needs to read.
@@ -102,7 +102,7 @@ impl<N: Net> Link<N> {
             deferred: 0,
             is_refused: false,
             is_refused_by_host: false,
-            is_greeted: false,
+            is_announced: false,
         }
     }
 
@@ -204,8 +204,8 @@ impl<N: Net> Link<N> {
             reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
             return false;
         }
-        if self.purpose == Purpose::Greeting {
-            self.is_greeted = true;
+        if self.purpose == Purpose::Announcement {
+            self.is_announced = true;
             return false;
         }
         self.at = theirs.here.clone();

@@ -72,7 +72,7 @@ pub enum PeerEvent {
         body: Bytes,
     },
     /// A replica that has no connection says where it is.
-    Greeted {
+    Announced {
         /// Its number.
         peer: u8,
         /// Its address.
@@ -122,7 +122,8 @@ pub struct Peers<N: Net = Tcp> {
     /// The kernel has refused a call that no healthy process makes, and would refuse the next one as well; or a frame
     /// was longer than the largest possible one.
     is_refused: bool,
-    /// This replica has no state yet: it greets those that do not dial it, since they may look for it elsewhere.
+    /// This replica has no state yet: it announces itself to those that do not dial it, since they may look for it
+    /// elsewhere.
     pub seeks: bool,
     /// This replica's progress, and how slow it has been: sent to other replicas' watchdogs.
     pub progress: PeerProgress,
@@ -285,7 +286,7 @@ impl<N: Net> Peers<N> {
                     dialled.was_refused |= is_refused;
                     // A host without a listener has not left anything unanswered.
                     let is_answered =
-                        link.is_up() || is_refused || link.is_refused_by_host || link.is_greeted;
+                        link.is_up() || is_refused || link.is_refused_by_host || link.is_announced;
                     dialled.unanswered = if is_answered { 0 } else { dialled.unanswered + u32::from(!alive) };
                     if dialled.unanswered == limits::UNANSWERED {
                         (dialled.unanswered, dialled.was_refused) = (0, true);

@@ -307,24 +307,11 @@ impl Answered {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hello::{PROTOCOL, Purpose};
     use super::super::records::Records;
     use super::*;
 
     fn hello(replica: u8) -> Hello {
-        Hello {
-            protocol: PROTOCOL,
-            purpose: Purpose::Link,
-            replica,
-            replicas: 3,
-            cluster: "one".into(),
-            release: "1".into(),
-            behaviors: crate::Behaviors::FIRST,
-            acts_as: 1,
-            here: None,
-            yours: None,
-            settings: Vec::new(),
-        }
+        Hello::sample(replica)
     }
 
     fn secret(key: u8, seed: u64) -> Secret {

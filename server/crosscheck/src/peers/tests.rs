@@ -37,19 +37,8 @@ impl Node {
 }
 
 fn identity(me: u8, key: u8) -> Identity {
-    let hello = Hello {
-        protocol: hello::PROTOCOL,
-        purpose: hello::Purpose::Link,
-        replica: me,
-        replicas: 2,
-        cluster: "tests".into(),
-        release: "1".into(),
-        behaviors: crate::Behaviors::FIRST,
-        acts_as: 1,
-        here: None,
-        yours: None,
-        settings: vec![("memory_limit_mb".into(), "64".into())],
-    };
+    let hello =
+        Hello { replicas: 2, settings: vec![("memory_limit_mb".into(), "64".into())], ..Hello::sample(me) };
     Identity { hello, secret: Secret { key: [key; 32], seed: None }, places: Whereabouts::default() }
 }
 
@@ -83,7 +72,7 @@ fn a_replica_that_mistakes_itself_or_forgets_a_peer_is_not_valid() {
     assert!(!peers.is_valid(1, &known));
     peers.links.extend(link);
     known[0] = Address::Named { host: "localhost".into(), port: addresses[0].port() };
-    assert!(!peers.is_valid(1, &known), "it dials another address than it was told");
+    assert!(!peers.is_valid(1, &known), "it dials another address than the configured one");
     known = of_all(&addresses);
     let dialled = peers.dialled.pop();
     assert!(!peers.is_valid(1, &known));
@@ -308,11 +297,11 @@ fn a_crowd_of_silent_strangers_keeps_no_peer_out_and_is_let_go() {
     assert_eq!(
         refusals(&nodes[0]).len(),
         200 - handshakes::EXCUSED,
-        "each is told of but what may be the peer"
+        "each is reported but what may be the peer"
     );
 }
 
-/// A peer that is killed in its handshake is no stranger; strangers are told of as before.
+/// A peer that is killed in its handshake is no stranger; strangers are reported as before.
 #[test]
 fn a_peer_that_ends_in_its_handshake_is_no_stranger() {
     let addresses = addresses();
@@ -397,7 +386,7 @@ fn recorded_first_messages_keep_no_peer_out() {
     let is_recording = |event: &&PeerEvent| {
         matches!(event, PeerEvent::Refused { why: Refusal::Untrusted(Untrusted::Recorded, _), .. })
     };
-    assert_eq!(nodes[0].seen.iter().filter(is_recording).count(), 99, "all but the first are told apart");
+    assert_eq!(nodes[0].seen.iter().filter(is_recording).count(), 99, "all but the first are recognized");
     nodes.push(Node::new(1, &addresses));
     run_until(&mut nodes, |nodes| nodes.iter().all(is_up));
 }

@@ -111,24 +111,34 @@ impl Whereabouts {
 
     /// Adds to a hello for this peer where this replica is, and what it knows about where the peer is.
     pub fn complete(&self, hello: &Hello, peer: u8) -> Hello {
-        let number = |replica: u8| self.moved.get(&replica).map_or(0, |(number, _)| *number);
-        let known = |address: &Address| KnownPlace { number: number(peer), address: address.to_string() };
-        let here = KnownPlace { number: number(self.me), address: self.configured(self.me) };
-        Hello { here: Some(here), yours: self.of(peer).map(known), ..hello.clone() }
+        Hello { here: Some(self.here()), yours: self.known(peer), ..hello.clone() }
+    }
+
+    /// Where this replica is.
+    fn here(&self) -> KnownPlace {
+        KnownPlace { number: self.number_of(self.me), address: self.configured(self.me) }
+    }
+
+    /// Where another one is, as this one knows.
+    fn known(&self, replica: u8) -> Option<KnownPlace> {
+        let address = self.of(replica)?.to_string();
+        Some(KnownPlace { number: self.number_of(replica), address })
+    }
+
+    /// Number of the move since which a replica is where it is; 0 if it has not moved.
+    fn number_of(&self, replica: u8) -> u32 {
+        self.moved.get(&replica).map_or(0, |(number, _)| *number)
     }
 
     /// Which of the two processes is not where its number is, if one is not.
     pub fn misplaced(&self, theirs: &Hello, end: ConnectionEnd) -> Option<Misplaced> {
-        let own_number = self.moved.get(&self.me).map_or(0, |(number, _)| *number);
-        let own = KnownPlace { number: own_number, address: self.configured(self.me) };
+        let own = self.here();
         if let Some(known) =
             theirs.yours.as_ref().filter(|known| known.excludes(&own, end == ConnectionEnd::Dialled))
         {
             return Some(misplaced(self.me, &own, known, true));
         }
-        let (address, at) = (self.of(theirs.replica)?.to_string(), theirs.here.as_ref()?);
-        let number = self.moved.get(&theirs.replica).map_or(0, |(number, _)| *number);
-        let known = KnownPlace { number, address };
+        let (known, at) = (self.known(theirs.replica)?, theirs.here.as_ref()?);
         known
             .excludes(at, end == ConnectionEnd::Accepted)
             .then(|| misplaced(theirs.replica, at, &known, false))
@@ -204,7 +214,6 @@ impl fmt::Display for Misplaced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::hello::{PROTOCOL, Purpose};
 
     const OLD: &str = "10.0.0.3:7";
     const NEW: &str = "10.0.0.9:7";
@@ -220,19 +229,7 @@ mod tests {
     }
 
     fn hello(of: &Whereabouts, peer: u8) -> Hello {
-        let plain = Hello {
-            protocol: PROTOCOL,
-            purpose: Purpose::Link,
-            replica: of.me,
-            replicas: 3,
-            cluster: "tests".into(),
-            release: "1".into(),
-            behaviors: crate::Behaviors::FIRST,
-            acts_as: 1,
-            here: None,
-            yours: None,
-            settings: Vec::new(),
-        };
+        let plain = Hello::sample(of.me);
         of.complete(&plain, peer)
     }
 

@@ -59,7 +59,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     }
                     self.core.env.on_refused(peer, &why);
                 }
-                peers::PeerEvent::Greeted { peer, at } => {
+                peers::PeerEvent::Announced { peer, at } => {
                     self.core.on_seen(peer, at);
                 }
                 peers::PeerEvent::Unresolved { peer, why } => self.core.env.on_unresolved(peer, why),

@@ -201,9 +201,9 @@ impl<L: LogStore> RaftEngine<L> {
             }
             (Control::Gone { .. }, Some(node)) => node.is_elsewhere(from),
             (Control::Member { to, group: named }, Some(node)) if Some(named) != group => {
-                node.is_elsewhere(from);
-                if self.boot.asked(to) && node.is_forgotten() {
-                    node.remove();
+                match self.boot.asked(to) {
+                    true => node.is_forgotten_by(from),
+                    false => node.is_elsewhere(from),
                 }
             }
             (control, _) => self.on_boot(from, &control)?,
@@ -277,7 +277,7 @@ impl<L: LogStore> RaftEngine<L> {
     }
 
     fn announce(&mut self) {
-        if self.node.as_ref().is_some_and(Node::is_forgotten) {
+        if self.node.as_ref().is_some_and(Node::may_be_forgotten) {
             return self.send_to_all(&self.boot.hello());
         }
         if self.node.is_none() {

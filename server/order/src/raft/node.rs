@@ -187,14 +187,31 @@ impl<L: LogStore> Node<L> {
         2 * self.config.election_ticks.1 as u64
     }
 
-    /// Whether this replica has nothing of its group, and no leader of it has sent anything for two elections. It may
-    /// have been let in by a group that went on without it, under another name, by an operator's decision: nobody
-    /// counts it there, and nobody sends it a message. It gives nothing up if it asks to be let in once more.
-    pub fn is_forgotten(&self) -> bool {
-        let (mirror, since) = (self.mirror(), self.ticks.saturating_sub(self.two_elections()));
+    /// Whether this replica has no vote, and no leader of its group has sent anything for two elections. Its group may
+    /// go on without it, under another name, by an operator's decision: no replica counts it there, or sends it a
+    /// message. And as it stands for no election, it sends none that would be answered. So it has to ask.
+    pub fn may_be_forgotten(&self) -> bool {
+        let has_vote = self.configuration.voters.contains(&self.id());
+        !has_vote && self.ticks > self.two_elections() && !self.is_led()
+    }
+
+    /// Whether the leader, if there is one, has sent a message within two elections.
+    fn is_led(&self) -> bool {
+        let since = self.ticks.saturating_sub(self.two_elections());
         let leader = self.leader_slot().and_then(|leader| self.peers.get(usize::from(leader)));
-        let is_led = leader.is_some_and(|leader| leader.last_received >= since);
-        (mirror.start(), mirror.last()) == (0, 0) && since > 0 && !is_led
+        leader.is_some_and(|leader| leader.last_received >= since)
+    }
+
+    /// That replica's answer to the question of [`Node::may_be_forgotten`] names another group. A replica that has
+    /// nothing of its own gives nothing up and asks to be let in there. One that has a state, with which an operator
+    /// could have its own group go on, needs the word of f+1: one may be wrong.
+    pub fn is_forgotten_by(&mut self, from: u8) {
+        self.is_elsewhere(from);
+        let is_empty = (self.mirror().start(), self.mirror().last()) == (0, 0);
+        let many = self.elsewhere().count_ones() > u32::from(self.config.replicas) / 2;
+        if self.may_be_forgotten() && (is_empty || many) {
+            self.remove();
+        }
     }
 
     /// Those of them that have done so within two elections.
@@ -325,6 +342,10 @@ impl<L: LogStore> Node<L> {
         self.finish_ready();
         self.guard(|node| {
             node.raw.tick();
+            if node.may_be_forgotten() {
+                // The engine of a replica without a vote would believe in its leader for ever.
+                node.raw.raft.leader_id = ::raft::INVALID_ID;
+            }
             let candidate = matches!(node.raw.raft.state, StateRole::Candidate | StateRole::PreCandidate);
             if candidate && node.raw.raft.election_elapsed == 0 {
                 node.campaigns += 1;

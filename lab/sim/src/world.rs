@@ -60,7 +60,8 @@ impl RunScale {
             until_advice: Duration::from_secs(2),
         };
         let order = order::limits::EngineScale {
-            compact_step: 16,
+            // 20,000 entries per simulated second: twice what the replicas order in it.
+            compact_step: 64,
             probed_ticks: 40,
             offer_ticks: 40,
             kept_bytes: 128 << 10,

@@ -48,7 +48,7 @@ use Where::{All, One};
 pub const SEEDS: u64 = 60;
 
 /// All of them; each promise is expected at least once.
-pub const MUTATIONS: [Mutation; 49] = [
+pub const MUTATIONS: [Mutation; 50] = [
     mutation(
         "unvoted",
         "replies leave when the request has run",
@@ -327,6 +327,14 @@ pub const MUTATIONS: [Mutation; 49] = [
         "replies",
     )
     .with_v(),
+    mutation(
+        "uncompared-reads",
+        "the reply to a read without a batch leaves although others have read another one",
+        &[(P(S::ReadsUncompared), All)],
+        "reseal",
+        "replies",
+    )
+    .from(2),
     mutation(
         "two-words",
         "a replica sends a second token for a batch, in place of one that comes later",

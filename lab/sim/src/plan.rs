@@ -141,9 +141,15 @@ impl Episode {
     }
 }
 
-/// How replicas answer reads in the run of a seed: in verified mode, and every second pair of seeds, without a batch.
+/// How replicas answer reads in the run of a seed: without a batch in every second pair of seeds in verified mode, and
+/// in one seed of four where at least three replicas compare replies.
 pub fn reads(seed: u64, options: &Options) -> Reads {
-    if options.verified && seed / 2 % 2 == 1 { Reads::Local } else { Reads::Batch }
+    let Options { verified, twice, replicas, .. } = options;
+    let is_local = match verified {
+        true => seed / 2 % 2 == 1,
+        false => seed % 4 == 2 && *replicas > 2 && !twice,
+    };
+    if is_local { Reads::Local } else { Reads::Batch }
 }
 
 /// What a replica's process can act as, of all that its service knows: processes of a release before, in three of four
@@ -176,7 +182,9 @@ pub fn episode(seed: u64, number: u64, options: &Options) -> Option<Episode> {
         |fault| if *verified { fault.is_survived_by_verification() } else { !fault.needs_verification() },
     );
     kinds.retain(|fault| replicas != 2 || fault.is_survived_by_two());
-    kinds.retain(|fault| reads(seed, options) == Reads::Batch || fault.is_survived_by_local_reads());
+    kinds.retain(|fault| {
+        !verified || reads(seed, options) == Reads::Batch || fault.is_survived_by_local_reads()
+    });
     if kinds.is_empty() {
         return None;
     }

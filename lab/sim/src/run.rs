@@ -404,7 +404,7 @@ impl<W: Workload> Run<W> {
             reading_done_us: None,
             reported: false,
             facts: Facts::new(replicas),
-            model: Executed::new(&workload, options.verified),
+            model: Executed::new(&workload, plan::reads(seed, &options) == crosscheck::Reads::Local),
             promises: workload.promises(),
             trace: Trace::new(options.trace),
             summary: RunSummary { seed, ..RunSummary::default() },

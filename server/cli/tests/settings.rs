@@ -347,11 +347,21 @@ fn a_group_that_orders_nothing_says_that_the_change_may_come_later() {
 
 /// Reads without a batch are switched on and off under load: what each client reads is right throughout.
 #[test]
+fn checked_reads_are_switched_for_the_whole_group_under_load() {
+    switch_reads("RDGX");
+}
+
+/// The same where batches are verified after they have run.
+#[test]
 fn reads_are_switched_for_the_whole_group_under_load() {
-    let cluster = Cluster::up(&Wish { mode: "R0GV", ..Wish::default() });
+    switch_reads("R0GV");
+}
+
+fn switch_reads(mode: &'static str) {
+    let cluster = Cluster::up(&Wish { mode, ..Wish::default() });
     let pids: Vec<u32> = (0..3).map(|replica| cluster.pid(replica)).collect();
     let local_reads = |cluster: &Cluster| -> Vec<u64> {
-        let count = |replica| cluster.status(replica)?["verification"]["local_reads"].as_u64();
+        let count = |replica| cluster.status(replica)?["reads"]["local"].as_u64();
         (0..3).map(|replica| count(replica).unwrap_or(0)).collect()
     };
     let running = load(&cluster).start();
@@ -407,8 +417,8 @@ fn a_group_has_the_reads_of_its_founding() {
     cluster.assert_equal_state();
     cluster.finish();
     for (mode, replicas, said) in [
-        ("RDGX", 3, "setting of verified mode, and this group has mode RDGX"),
-        ("R0GV", 2, "two replicas without a"),
+        ("RD00", 3, "a setting of modes with X and G, or with V, and this group has mode RD00"),
+        ("R0GV", 2, "two replicas cannot read without a batch"),
     ] {
         let cluster = Cluster::up(&Wish { mode, replicas, ..Wish::default() });
         let (code, reported) = set(&cluster, "reads", "local");

@@ -353,8 +353,7 @@ fn reads_without_a_batch_see_what_any_replica_has_acknowledged() {
                 _ => {}
             }
         }
-        let local =
-            |replica| cluster.status(replica).unwrap_or_default()["verification"]["local_reads"].clone();
+        let local = |replica| cluster.status(replica).unwrap_or_default()["reads"]["local"].clone();
         let local: Vec<Value> = (0..replicas).map(local).collect();
         println!("{replicas} replicas, {workers} workers: {read} reads; since the start of each: {local:?}");
         assert!(local.iter().any(|count| count.as_u64() > Some(0)) && read > 900, "{read} {local:?}");

@@ -215,12 +215,6 @@ pub struct VerificationStatus {
     /// have no answer.
     #[serde(default)]
     pub states_taken: u64,
-    /// Reads of own clients that were answered here, without a batch.
-    #[serde(default)]
-    pub local_reads: u64,
-    /// Reads that were to be answered so, and took a batch: they met a wrong object, or depend on the time.
-    #[serde(default)]
-    pub reads_ordered: u64,
     /// What the next batch waits for, beside its arrival; none if it may run.
     #[serde(default)]
     pub waits_for: Option<String>,
@@ -232,6 +226,15 @@ pub struct VerificationStatus {
     pub witness: bool,
     /// Whether its verifier takes part: one that has lost its memory does not until it has recovered.
     pub verifies: bool,
+}
+
+/// Reads of own clients that took no batch, or were to take none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadCounts {
+    /// Those that were answered without a batch.
+    pub local: u64,
+    /// Those that took one after all: replicas differed, one was away or late, or the reply depends on the time.
+    pub ordered: u64,
 }
 
 impl VerificationStatus {
@@ -268,6 +271,9 @@ pub struct Status {
     /// With V: the view, and what was taken back; none in other modes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<VerificationStatus>,
+    /// Reads of own clients that took no batch, or were to take none.
+    #[serde(default)]
+    pub reads: ReadCounts,
     /// Requests run here since the start.
     pub requests: u64,
     /// Client connections open now.

@@ -93,6 +93,8 @@ pub(crate) enum Rule {
     WaitsForVerifiers,
     /// In verified mode: the reply to a read that took no batch waits until its version is stable.
     ReadsWaitUntilStable,
+    /// The reply to a read that took no batch is the one that f others have read.
+    ComparesReads,
     /// In verified mode: the exactly-once rule goes back with the batches that are rolled back.
     RewindsSessions,
     /// In verified mode: the mixer keeps the order of a connection's requests.
@@ -102,7 +104,7 @@ pub(crate) enum Rule {
 #[cfg(all(test, feature = "inject"))]
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 19] = [
+    pub const ALL: [Rule; 20] = [
         Rule::ComparesClocks,
         Rule::AccusesWhenSure,
         Rule::GivesUnordered,
@@ -120,6 +122,7 @@ impl Rule {
         Rule::KeepsRest,
         Rule::WaitsForVerifiers,
         Rule::ReadsWaitUntilStable,
+        Rule::ComparesReads,
         Rule::RewindsSessions,
         Rule::KeepsStreams,
     ];

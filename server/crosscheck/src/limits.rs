@@ -220,8 +220,10 @@ pub const LOG_KEPT: u64 = 16 * 1024;
 /// A log in memory that takes more than one part in so many of the memory for requests and replies is long: nothing is
 /// kept of it that no live replica needs.
 pub const LOG_SHARE: u64 = 4;
-/// In verified mode: reads without a batch that run in one turn between two batches, which wait meanwhile.
+/// Reads without a batch that run in one turn between two batches, which wait meanwhile.
 pub const READS_PER_TURN: usize = 256;
+/// For so long reads are ordered after another replica did not answer a question about them in time.
+pub const READS_ORDERED: Duration = Duration::from_secs(1);
 
 /// Steps in which the log is shortened, per tick: dropping much at once costs milliseconds (docs/design.md, section 5).
 pub const COMPACTIONS_PER_TICK: usize = 8;

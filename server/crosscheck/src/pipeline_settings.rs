@@ -8,7 +8,7 @@ use order::HostSetting;
 use crate::group_settings::GroupSetting;
 use crate::settings::{Reads, Settings};
 
-/// The setting of the pipeline itself: how requests that only read are answered in verified mode. It decides no reply,
+/// The setting of the pipeline itself: how requests that only read are answered. It decides no reply,
 /// so it is no state of the service, but of the order ([`order::State::settings`]).
 pub(crate) mod reads {
     /// Its name, as in the configuration.
@@ -55,14 +55,13 @@ pub(crate) fn pipeline_change(
     (name == reads::NAME).then(|| {
         let known = reads::VALUES.iter().position(|known| *known == value);
         match known {
-            _ if !settings.mode.verified => Err(format!(
-                "{name} is a setting of verified mode, and this group has mode {}: every request takes its place in \
-                    the order",
+            _ if !settings.mode.verified && !settings.mode.compares_reads() => Err(format!(
+                "{name} is a setting of modes with X and G, or with V, and this group has mode {}: every request takes \
+                    its place in the order",
                 settings.mode
             )),
-            _ if settings.is_pair() => Err(format!(
-                "{name}: two replicas without a witness cannot read without a batch, because neither knows alone how \
-                    far the group is"
+            _ if !settings.group_reads_locally() => Err(format!(
+                "{name}: two replicas cannot read without a batch, because neither knows alone how far the group is"
             )),
             Some(known) => Ok((reads::NUMBER, known as u8)),
             None => Err(format!("{name}: `{value}` is none of {}", reads::VALUES.join(", "))),

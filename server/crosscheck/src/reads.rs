@@ -1,5 +1,5 @@
-//! In verified mode: reads that this replica answers from its own state, without a batch. Which state they may run on,
-//! and when their replies leave, is in `replica/agree/verified/reads.rs`.
+//! Reads that take no batch. Which state they may run on, and when their replies leave, is in
+//! `replica/agree/voted/reads.rs`, and for verified mode in `replica/agree/verified/reads.rs`.
 
 use bytes::Bytes;
 use schedule::Retry;
@@ -23,6 +23,8 @@ pub(crate) struct RunningReads {
     pub latest_us: u64,
     /// The requests as clients sent them, with the checksums of these bytes.
     pub requests: Vec<order::Request>,
+    /// They are of own clients, so the service's counters count them.
+    pub are_own: bool,
 }
 
 /// What became of them.
@@ -40,6 +42,6 @@ pub(crate) struct ReadsDone {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadReply {
     pub bytes: Bytes,
-    /// Their digest, when two runs had made the same: it is compared until they have left.
+    /// Their digest, in verified mode when two runs had made the same: it is compared until they have left.
     pub digest: u128,
 }

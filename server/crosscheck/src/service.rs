@@ -60,13 +60,13 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// [`Retry`] is returned by a lock outside the footprint; the request is undone and runs again later.
     fn execute(&self, cx: &Cx<'_, Self>, request: &Self::Request, reply: &mut Vec<u8>) -> Result<(), Retry>;
 
-    /// In verified mode: whether the request only reads, so that [`Service::read`] may answer it without a batch where
+    /// Whether the request only reads, so that [`Service::read`] may answer it without a batch where
     /// the operator has set that ([`crate::Reads`]). Pure, as [`Service::footprint`].
     fn reads_only(&self, _request: &Self::Request) -> bool {
         false
     }
 
-    /// In verified mode: the reply to a request that [only reads](Service::reads_only), from the state between two
+    /// The reply to a request that [only reads](Service::reads_only), from the state between two
     /// batches. Any lock may be taken. Nothing may be changed: what is changed all the same is undone, and the request
     /// is ordered.
     ///

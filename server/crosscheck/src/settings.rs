@@ -42,6 +42,11 @@ impl Mode {
         self.crosschecked || self.twice || self.verified
     }
 
+    /// Whether replicas can compare reads that take no batch: what is wrong has to show.
+    pub fn compares_reads(self) -> bool {
+        self.crosschecked && self.guarded && !self.verified
+    }
+
     /// Whether replicas have the same state after the same entry, so that one can fill another.
     pub fn has_common_state(self) -> bool {
         self.deterministic || self.verified
@@ -114,14 +119,16 @@ pub enum OnDetection {
     Exit,
 }
 
-/// In verified mode: how requests that only read are answered.
+/// How requests that only read are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
     /// In a batch, as all others: the replicas compare the replies.
     #[default]
     Batch,
-    /// By the replica that has the client, from its own state, after it has asked the verifiers how far they are. Reads
-    /// and writes stay linearizable. No other replica compares the reply. Not for two replicas without a witness.
+    /// By the replica that has the client, from its own state, after it has asked the others how far they are. Reads
+    /// and writes stay linearizable. In a mode with X, for three or more replicas: f others read the same, and the reply
+    /// leaves if theirs are equal. In verified mode, not for two replicas without a witness: no other replica compares
+    /// the reply.
     Local,
 }
 
@@ -216,8 +223,7 @@ pub struct Settings {
     /// all of them (Eve, section 6.3). Without it, as many as agree are enough, and one that differs is repaired
     /// afterwards.
     pub extra_protection: bool,
-    /// In verified mode: how requests that only read are answered in a group that is founded. Later the group has a
-    /// value of its own.
+    /// How requests that only read are answered in a group that is founded. Later the group has a value of its own.
     pub reads: Reads,
 }
 
@@ -244,7 +250,10 @@ impl Settings {
 
     /// Whether this group can answer requests that only read without a batch.
     pub fn group_reads_locally(&self) -> bool {
-        self.mode.verified && !self.is_pair()
+        match self.mode.verified {
+            true => !self.is_pair(),
+            false => self.mode.compares_reads() && self.peers.len() > 2,
+        }
     }
 
     /// Threads that serve client connections, counting the only one that a replica with one worker has.

@@ -117,7 +117,7 @@ pub enum Observation<'a> {
     },
     /// In verified mode: the verifier of this replica has recorded a version.
     Recorded(&'a verify::TokenRecord),
-    /// In verified mode: the reply to a read leaves that took no batch.
+    /// The reply to a read leaves that took no batch.
     ReadHere {
         /// It is that of the state after this batch.
         batch: u64,

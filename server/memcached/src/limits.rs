@@ -48,6 +48,8 @@ pub const SHARDS_DEFAULT: u32 = 256;
 /// A shard has memory for at least this many items of the largest size, so that one of them cannot empty it.
 pub const LARGEST_ITEMS_PER_SHARD: u64 = 4;
 
+/// Seconds after which a read that takes no batch has to note its access: memcached's `ITEM_UPDATE_INTERVAL`.
+pub const ACCESS_NOTED_S: u64 = 60;
 /// Relative expiry times end here; larger numbers are Unix time. 30 days in seconds, as in memcached.
 pub const RELATIVE_EXPIRY_S: i64 = 60 * 60 * 24 * 30;
 

@@ -39,6 +39,8 @@ pub enum FrameKind {
     Batch = 8,
     /// Tokens of executed batches, and the agreement on them (opaque here).
     Verify = 9,
+    /// Reads that take no batch (opaque here).
+    Read = 10,
 }
 
 impl FrameKind {
@@ -54,6 +56,7 @@ impl FrameKind {
             7 => FrameKind::Admin,
             8 => FrameKind::Batch,
             9 => FrameKind::Verify,
+            10 => FrameKind::Read,
             _ => return None,
         })
     }

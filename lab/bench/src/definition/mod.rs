@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
+use crosscheck::{Mode, Reads};
 use serde::{Deserialize, Serialize};
 
 pub use failure::{FailingReplica, FailureKind, ReplicaFailure};
@@ -196,7 +197,7 @@ pub struct Ratio {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Side {
-    /// CrossCheck in this mode, in the paper's letters.
+    /// CrossCheck in this mode, in the paper's letters; with `-local` behind them, reads take no batch ([`mode_of`]).
     Ours(String),
     /// Stock memcached, one process.
     Memcached,
@@ -272,6 +273,20 @@ impl Side {
     }
 }
 
+/// What ends the name of a mode in which reads take no batch.
+const LOCAL: &str = "-local";
+
+/// The mode of that name, and how reads are answered.
+///
+/// # Errors
+/// When there is no such mode.
+pub fn mode_of(name: &str) -> Result<(Mode, Reads), String> {
+    match name.strip_suffix(LOCAL) {
+        Some(mode) => Ok((mode.parse()?, Reads::Local)),
+        None => Ok((name.parse()?, Reads::Batch)),
+    }
+}
+
 impl FromStr for Side {
     type Err = String;
 
@@ -283,8 +298,9 @@ impl FromStr for Side {
             name if name.starts_with("memcached-") && Side::PEERS.contains(&name) => {
                 Ok(Side::Hardened(name["memcached-".len()..].to_owned()))
             }
-            other => match other.parse::<crosscheck::Mode>() {
-                Ok(mode) => Ok(Side::Ours(mode.to_string())),
+            other => match mode_of(other) {
+                Ok((mode, Reads::Batch)) => Ok(Side::Ours(mode.to_string())),
+                Ok((mode, Reads::Local)) => Ok(Side::Ours(format!("{mode}{LOCAL}"))),
                 Err(error) => Err(format!("{error}, or one of {}", Side::PEERS.join(", "))),
             },
         }

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::failure::ReplicaFailure;
 use super::raw::{RawFigure, RawFile, RawWorkload};
 use super::sweep::{Axis, Numbers, Sweep, SweepFaults, Words};
-use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload};
+use super::{Amount, Connect, Definition, Figure, Measure, Op, Ratio, Side, SideStorage, Workload, mode_of};
 use cli::service::DEFAULT_MEMORY_MB;
 use crosscheck::admin::Corruption;
 use node::config::{check_group, meant};
@@ -225,7 +225,7 @@ impl TableCheck<'_> {
     fn replicas(&mut self, raw: &RawFile, sides: &[Side]) -> u8 {
         let Some(replicas) = &raw.replicas else { return 3 };
         let modes = sides.iter().filter_map(|side| match side {
-            Side::Ours(mode) => mode.parse::<crosscheck::Mode>().ok(),
+            Side::Ours(name) => mode_of(name).ok().map(|(mode, _)| mode),
             _ => None,
         });
         for mode in modes.filter(|mode| mode.replicated) {
@@ -345,7 +345,7 @@ impl TableCheck<'_> {
         if axis != Axis::FaultsPerSecond {
             return self.ours_only(field, values.span(), sides);
         }
-        let repairs = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.crosschecked);
+        let repairs = |name: &str| mode_of(name).is_ok_and(|(mode, _)| mode.crosschecked);
         let lacks = |side: &&Side| !matches!(side, Side::Ours(mode) if repairs(mode));
         if let Some(side) = sides.iter().find(lacks) {
             let what = format!("`{side}` does not repair what is damaged");
@@ -363,7 +363,7 @@ impl TableCheck<'_> {
             let remedy = "write `at` above 0, `back` above `at`, and `seconds` above `back`";
             self.report(failure.span(), "failure", &what, remedy);
         }
-        let goes_on = |mode: &str| mode.parse::<crosscheck::Mode>().is_ok_and(|mode| mode.replicated);
+        let goes_on = |name: &str| mode_of(name).is_ok_and(|(mode, _)| mode.replicated);
         if let Some(side) = sides.iter().find(|side| !matches!(side, Side::Ours(mode) if goes_on(mode))) {
             let what = format!("`{side}` has no other replica of ours");
             let remedy = "leave it out of this file; only replicas of our replicated modes can fail";

@@ -5,21 +5,21 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::{Keep, Running, START};
-use crate::definition::{Connect, Definition, SideStorage, Workload};
+use crate::definition::{Connect, Definition, SideStorage, Workload, mode_of};
 use crate::wire::Dialect;
 use cli::service::{ClusterOptions, ClusterPlan, MemcachedOptions};
 use node::cluster::Keeper;
 use node::signals::Ending;
 
-/// Starts a cluster in `mode`.
+/// Starts a cluster in the mode of this name.
 pub fn start(
-    mode: &str,
+    name: &str,
     definition: &Definition,
     workload: &Workload,
     data: &Path,
     ending: &Ending,
 ) -> anyhow::Result<Running> {
-    let mode: crosscheck::Mode = mode.parse().map_err(anyhow::Error::msg)?;
+    let (mode, reads) = mode_of(name).map_err(anyhow::Error::msg)?;
     let on_disk = definition.durability == SideStorage::Disk && mode.replicated;
     #[cfg(not(feature = "lab"))]
     anyhow::ensure!(
@@ -31,6 +31,7 @@ pub fn start(
         replicas: mode.replicated.then_some(definition.replicas),
         port: Some(0),
         mode,
+        reads,
         workers: Some(definition.workers),
         on_disk,
         data: on_disk.then(|| data.to_path_buf()),

@@ -44,8 +44,8 @@ impl SimFault {
         }
     }
 
-    /// Whether a read that takes no batch gives the right reply after it, or none: no other replica computes the reply,
-    /// and the objects' checksums are all that protects it.
+    /// In verified mode: whether a read that takes no batch gives the right reply after it, or none: no other replica
+    /// computes the reply, and the objects' checksums are all that protects it.
     pub fn is_survived_by_local_reads(self) -> bool {
         self != SimFault::Corruption(C::Reseal)
     }
@@ -58,8 +58,7 @@ impl SimFault {
             self,
             Interleave | Token | Tally | Leaf | Node | Kept | Groups | Flag | BodyLost | Forgets
         );
-        is_in_memory
-            || matches!(self, ViewStorm | TwoIncarnations | SlowExecutor | SimFault::Corruption(C::Reseal))
+        is_in_memory || matches!(self, ViewStorm | TwoIncarnations | SlowExecutor)
     }
 
     /// Whether it shows where batches have many requests.

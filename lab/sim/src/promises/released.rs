@@ -73,7 +73,7 @@ impl Promise for Released {
                     ));
                 }
             }
-            What::ReadHere { batch, .. } => {
+            What::ReadHere { batch, .. } if self.is_verified => {
                 let stable = self.stable.get(&replica).copied().unwrap_or(0);
                 if *batch > stable {
                     return Err(format!(

@@ -78,6 +78,8 @@ pub enum Sabotage {
     SendsTwoTokens,
     /// In verified mode: the reply to a read that took no batch leaves before its version is stable.
     ReadsUnstable,
+    /// The reply to a read that took no batch leaves although others have read another one.
+    ReadsUncompared,
     /// A state is taken that one replica alone has offered.
     TakesFromOne,
     /// A copy of the state does not learn what requests change while it is made.
@@ -224,6 +226,7 @@ pub(super) fn broken_by(rule: Rule) -> Sabotage {
         Rule::KeepsRest => Sabotage::DropsRest,
         Rule::WaitsForVerifiers => Sabotage::BelievesItself,
         Rule::ReadsWaitUntilStable => Sabotage::ReadsUnstable,
+        Rule::ComparesReads => Sabotage::ReadsUncompared,
         Rule::RewindsSessions => Sabotage::KeepsSessions,
         Rule::KeepsStreams => Sabotage::ForgetsStreams,
     }

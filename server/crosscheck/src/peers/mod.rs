@@ -420,7 +420,7 @@ impl<N: Net> Peers<N> {
 fn traffic_of(sent: &mut Sent, kind: FrameKind) -> &mut Traffic {
     match kind {
         FrameKind::Order | FrameKind::Forward | FrameKind::Batch => &mut sent.order,
-        FrameKind::Check | FrameKind::Verify => &mut sent.check,
+        FrameKind::Check | FrameKind::Verify | FrameKind::Read => &mut sent.check,
         FrameKind::Repair => &mut sent.repair,
         FrameKind::Control | FrameKind::Transfer | FrameKind::Admin => &mut sent.other,
     }

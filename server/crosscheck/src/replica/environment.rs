@@ -8,7 +8,7 @@ use wire::ReplicaId;
 
 use super::input::Input;
 use super::refusals::Refusals;
-use crate::admin::EvidenceRecord;
+use crate::admin::{EvidenceRecord, ReadCounts};
 use crate::archive::Archive;
 use crate::clock::apart;
 use crate::hooks::{self, FaultPoint, Hooks};
@@ -59,9 +59,7 @@ pub(super) struct PastCounts {
     pub(super) rollbacks: u64,
     /// In verified mode: how often the whole state of the others took the place of the own one.
     pub(super) states_taken: u64,
-    /// In verified mode: reads that were answered without a batch, and those that were to be and took one.
-    pub(super) local_reads: u64,
-    pub(super) reads_ordered: u64,
+    pub(super) reads: ReadCounts,
 }
 
 impl<W: World> Environment<W> {

@@ -135,7 +135,7 @@ impl<S: Service> ExecuteStage<S> {
     /// Whether the workers have room for another batch.
     pub(super) fn has_room(&self) -> bool {
         let has_room = |execution: &Execution<S>| {
-            execution.in_flight() < limits::ENTRIES_IN_EXECUTION && !execution.is_packing()
+            execution.in_flight() < limits::ENTRIES_IN_EXECUTION && !execution.is_between_batches()
         };
         self.running.as_ref().is_some_and(has_room)
     }

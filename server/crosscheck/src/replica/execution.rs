@@ -20,6 +20,7 @@ use crate::hooks::{self, FaultPoint, Hooks, ThreadRole};
 use crate::job::{Job, Work};
 use crate::limits;
 use crate::peers::probe::PeerProgress;
+use crate::reads::RunningReads;
 use crate::reply::KeptReplies;
 use crate::running::UnstableBatches;
 use crate::service::Service;
@@ -59,6 +60,8 @@ pub(super) struct Execution<S: Service> {
     solo: Option<Solo<S>>,
     /// The last batch of the state that is being packed without being ordered; no batch is appended meanwhile.
     packing: Option<u64>,
+    /// Reads have the state alone; no batch is appended meanwhile.
+    reading: bool,
     /// Several workers that a simulation steps.
     stepped: Option<Arc<SteppedWorkers>>,
     hooks: hooks::Active,
@@ -233,6 +236,7 @@ impl<S: Service> Execution<S> {
             unstable,
             solo,
             packing: None,
+            reading: false,
             stepped: stepped.cloned(),
             hooks: ties.hooks.clone(),
         })
@@ -355,12 +359,28 @@ impl<S: Service> Execution<S> {
 
     /// Whether every batch that was delivered has all its results.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight() == 0 && self.packing.is_none()
+        self.in_flight() == 0 && self.packing.is_none() && !self.reading
     }
 
-    /// Whether a state is being packed without being ordered.
-    pub(super) fn is_packing(&self) -> bool {
-        self.packing.is_some()
+    /// Whether a state is being packed without being ordered, or reads have it alone.
+    pub(super) fn is_between_batches(&self) -> bool {
+        self.packing.is_some() || self.reading
+    }
+
+    /// The batch that was delivered last.
+    pub(super) fn delivered(&self) -> u64 {
+        self.next_batch.saturating_sub(1)
+    }
+
+    /// Runs reads, with nothing in execution. [`Report::Boundary`] comes when it is done; no batch is appended before.
+    pub(super) fn read(&mut self, reads: RunningReads) {
+        self.reading = true;
+        self.between_batches(BoundaryWork::Read(reads));
+    }
+
+    /// Reads have run.
+    pub(super) fn has_read(&mut self) {
+        self.reading = false;
     }
 
     /// Packs the present state, with nothing in execution. [`Report::Checkpoint`] comes when it is done; no batch is
@@ -381,7 +401,7 @@ impl<S: Service> Execution<S> {
         }
     }
 
-    /// In verified mode: work that has the state alone, between two batches. [`Report::Boundary`] comes when it is
+    /// Work that has the state alone, between two batches. [`Report::Boundary`] comes when it is
     /// done.
     pub(super) fn between_batches(&mut self, work: BoundaryWork) {
         self.schedule.between_batches(Job::boundary(work));

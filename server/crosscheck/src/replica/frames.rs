@@ -76,7 +76,7 @@ impl<S: Service, W: World> Replica<S, W> {
                     self.core.group.on_dropped(blame, &mut self.core.env);
                 }
             }
-            FrameKind::Check | FrameKind::Repair | FrameKind::Verify => {
+            FrameKind::Check | FrameKind::Repair | FrameKind::Verify | FrameKind::Read => {
                 self.agreement.on_message(from, kind, &body, &mut self.core);
             }
             FrameKind::Transfer => {

@@ -48,6 +48,7 @@ impl<S: Service, W: World> Replica<S, W> {
             executed: env.tally.executed,
             validated: progress.validated,
             verification: None,
+            reads: env.tally.reads,
             requests: env.tally.requests,
             connections: counters.open(),
             peers: env.peers.connected().map(|peer| peer + 1).collect(),

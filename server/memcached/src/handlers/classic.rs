@@ -46,12 +46,12 @@ pub(crate) fn retrieve(
 }
 
 /// One key of `get` or `gets` that takes no batch: appends the item if there is one, as [`retrieve`] does, and changes
-/// nothing. So it counts as no hit, neither for eviction nor for the marks that `mg` shows, and a dead item stays until
-/// another request finds it.
+/// nothing. A dead item stays until another request finds it.
 ///
 /// # Errors
-/// [`NeedsBatch`] if the item is alive at the time of the last batch and is not at `latest_us`: only a batch decides
-/// that it is gone. Also when the reply would become longer than [`REPLY_BYTES`].
+/// [`NeedsBatch`] if the access has to be noted ([`Item::must_note`]); if the item is alive at the time of the last batch
+/// and is not at `latest_us`: only a batch decides that it is gone; and when the reply would become longer than
+/// [`REPLY_BYTES`].
 pub(crate) fn read(
     shard: &Shard,
     key: &Key,
@@ -78,7 +78,7 @@ pub(crate) fn read(
         }
     };
     let item = shard.item(found);
-    if reply.len() + item.stock_size() > REPLY_BYTES {
+    if item.must_note(latest_us) || reply.len() + item.stock_size() > REPLY_BYTES {
         return Err(NeedsBatch);
     }
     if turn.watch.is_some() {
@@ -200,8 +200,8 @@ mod tests {
     use crate::store::{Limits, Marks, NewItem};
 
     /// What a read without a batch gets at this time of the last batch and this present time, in seconds, of an item
-    /// that expires after 10.
-    fn read_at(now_s: u64, latest_s: u64) -> Result<String, NeedsBatch> {
+    /// that was stored and read so many times in the last batch, and expires after 100.
+    fn read_at(reads: u8, now_s: u64, latest_s: u64) -> Result<String, NeedsBatch> {
         let (counters, sizes) = (ServiceCounters::default(), Sizes::default());
         let turn = ShardTurn {
             now_us: now_s * 1_000_000,
@@ -213,19 +213,30 @@ mod tests {
         let mut shard = genesis(0, || Shard::new(Limits::of_founding(1 << 20, 1 << 20)));
         let key = Key::new(b"k").expect("a key");
         let new =
-            NewItem { value: b"v", flags: 3, expires_us: 10_000_000, unique: 7, marks: Marks::default() };
+            NewItem { value: b"v", flags: 3, expires_us: 100_000_000, unique: 7, marks: Marks::default() };
         let item = shard.insert(&key, &new, turn);
+        (0..reads).for_each(|_| access(&mut shard, item, turn.now_us));
         let mut reply = Vec::new();
         read(&shard, &key, ItemForm::Text { with_unique: true }, turn, latest_s * 1_000_000, &mut reply)?;
-        assert_eq!((shard.count(), shard.item(item).marks().hits()), (1, 0), "nothing has changed");
+        assert_eq!((shard.count(), shard.item(item).marks().hits()), (1, reads), "nothing has changed");
         Ok(String::from_utf8(reply).expect("text"))
     }
 
     #[test]
     fn a_read_without_a_batch_leaves_it_to_a_batch_that_an_item_has_just_expired() {
-        assert_eq!(read_at(1, 9).as_deref(), Ok("VALUE k 3 1 7\r\nv\r\n"));
-        assert_eq!(read_at(1, 10), Err(NeedsBatch), "no batch has this time yet");
-        assert_eq!(read_at(10, 10).as_deref(), Ok(""), "a batch has it");
-        assert_eq!(read_at(10, 1).as_deref(), Ok(""), "the own clock is late");
+        assert_eq!(read_at(3, 50, 99).as_deref(), Ok("VALUE k 3 1 7\r\nv\r\n"));
+        assert_eq!(read_at(3, 50, 100), Err(NeedsBatch), "no batch has this time yet");
+        assert_eq!(read_at(3, 100, 100).as_deref(), Ok(""), "a batch has it");
+        assert_eq!(read_at(3, 100, 1).as_deref(), Ok(""), "the own clock is late");
+    }
+
+    /// So that the same items are evicted as where each read takes a batch.
+    #[test]
+    fn a_read_whose_access_has_to_be_noted_takes_a_batch() {
+        for reads in 0..3 {
+            assert_eq!(read_at(reads, 1, 1), Err(NeedsBatch), "{reads}");
+        }
+        assert!(read_at(3, 1, 60).is_ok());
+        assert_eq!(read_at(3, 1, 61), Err(NeedsBatch), "the last access was noted a minute before");
     }
 }

@@ -2,7 +2,7 @@
 
 use crosscheck::object::{HotWord, Pieces, Ref, Summed, critical};
 
-use crate::limits::stock_overhead;
+use crate::limits::{ACCESS_NOTED_S, stock_overhead};
 use crate::store::expiry::{Deadline, is_over, seconds};
 use crate::store::fifo::QueuePlace;
 
@@ -159,6 +159,14 @@ impl Item {
         self.marks.hits() < Marks::HITS
             || !self.marks.has(Marks::FETCHED)
             || self.accessed_s != seconds(now_us)
+    }
+
+    /// Whether a read at this time has to note its access. What eviction and `mg` know of an item is as after each access;
+    /// only the time of its last one is as coarse as memcached's own, which notes it every 60 s.
+    pub fn must_note(&self, now_us: u64) -> bool {
+        self.marks.hits() < Marks::HITS
+            || !self.marks.has(Marks::FETCHED)
+            || self.idle_s(now_us) >= ACCESS_NOTED_S
     }
 
     /// Counts a hit for eviction only (`add` on an existing item).

@@ -198,6 +198,7 @@ pub mod tests {
             executed: 10,
             validated: 10,
             verification: None,
+            reads: crosscheck::admin::ReadCounts::default(),
             requests: 0,
             connections: 0,
             peers: vec![],

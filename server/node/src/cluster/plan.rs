@@ -138,7 +138,7 @@ fn check_options<O>(wish: &ClusterOptions<O>, processes: usize) -> anyhow::Resul
     }
     if wish.reads == Reads::Local && may_read_locally(wish.mode, processes, wish.witness).is_err() {
         return Err(misuse(
-            "--reads local is for mode R0GV, and three or more replicas, or two and a witness",
+            "--reads local is for modes RDGX and R0GV, and three or more replicas; in R0GV two and a witness will do",
         ));
     }
     if wish.on_detection.is_some() && !wish.mode.twice {

@@ -1,6 +1,6 @@
 //! A cluster at a glance: as a block for a terminal, as one line for a pipe, as JSON for a program.
 
-use crosscheck::admin::{MovedReplica, ReplicaPhase, Status, VerificationStatus};
+use crosscheck::admin::{MovedReplica, ReadCounts, ReplicaPhase, Status, VerificationStatus};
 use serde_json::{Value, json};
 
 use super::numbers::{grouped, micros};
@@ -77,12 +77,6 @@ fn notices(status: &Status) -> Vec<ViewLine> {
                 grouped(verification.states_taken)
             )));
         }
-        if verification.local_reads + verification.reads_ordered > 0 {
-            let (here, ordered) = (grouped(verification.local_reads), grouped(verification.reads_ordered));
-            notices.push(of(format!(
-                "answered {here} reads itself; {ordered} more were to be, and took a batch"
-            )));
-        }
         if !witness && !executors.is_empty() && !executors.contains(&status.replica) {
             notices.push(of("is not waited for: it was late or away, and catches up".into()));
         }
@@ -94,6 +88,12 @@ fn notices(status: &Status) -> Vec<ViewLine> {
                 "does not verify: it waits for a majority of the others to recover its memory".into()
             ));
         }
+    }
+    let ReadCounts { local, ordered } = status.reads;
+    if local + ordered > 0 {
+        let (local, ordered) = (grouped(local), grouped(ordered));
+        notices
+            .push(of(format!("answered {local} reads without a batch; {ordered} more took one after all")));
     }
     if status.newest_behavior > status.behavior {
         let (can, acts_as) = (status.newest_behavior, status.behavior);

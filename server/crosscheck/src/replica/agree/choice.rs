@@ -16,7 +16,7 @@ pub(in crate::replica) fn of<S: Service, W: World>(
     let mode = settings.mode;
     match (mode.verified, mode.crosschecked) {
         (true, _) => Box::new(Verified::new(settings, incarnation)),
-        (false, true) => Box::new(Voted::default()),
+        (false, true) => Box::new(Voted::new(settings)),
         (false, false) => Box::new(Alone::default()),
     }
 }

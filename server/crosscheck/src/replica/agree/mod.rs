@@ -9,6 +9,7 @@
 mod alone;
 mod barrier;
 pub(super) mod choice;
+mod local_reads;
 mod verified;
 mod voted;
 

@@ -1,6 +1,8 @@
 //! Agreement by votes (CrossCheck): each replica's results go into the voter, which compares them with the others', and
 //! its commands are performed.
 
+mod read_message;
+mod reads;
 mod repairs;
 mod repeats;
 
@@ -14,16 +16,22 @@ use wire::ReplicaId;
 
 use super::{Agreement, PeerNews, Progress, Watched, on_state_report};
 use crate::admin::Status;
+use crate::boundary::BoundaryDone;
 use crate::hooks::{FaultPoint, Hooks, Rule};
 use crate::ordered::Control;
 use crate::replica::core::Core;
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
+use crate::replica::execution::Execution;
+use crate::replica::order_stage::{ReadOrder, SortsReads};
 use crate::running::Executed;
 use crate::service::{Service, kind_in_words};
+use crate::settings::Settings;
 use crate::worker::Report;
 use crate::world::{Observation, World};
 use crate::{ReplaceReason, Stop, evidence, limits};
+use read_message::ReadMessage;
+use reads::CheckedReads;
 use repairs::Repairs;
 use repeats::{Repeated, Repeats};
 
@@ -40,12 +48,20 @@ pub(super) struct Voted {
     held: BTreeSet<Place>,
     repairs: Repairs,
     repeats: Repeats,
+    /// Reads that take no batch; none in a group in which they take one.
+    reads: Option<CheckedReads>,
 }
 
 /// Where a worker waits for the objects of a RECOVER.
 type Install = std::sync::mpsc::Sender<Vec<vote::Packed>>;
 
 impl Voted {
+    /// The agreement of a replica that has not found its group yet.
+    pub(super) fn new(settings: &Settings) -> Self {
+        let reads = || CheckedReads::new(settings.me, settings.peers.len() as u8);
+        Voted { reads: settings.group_reads_locally().then(reads), ..Voted::default() }
+    }
+
     /// Creates the voter of a replica that executes from batch `first_batch` on, with a service of so many `locks`.
     fn start<W: World>(&mut self, locks: u32, first_batch: u64, env: &Environment<W>) {
         let replicas = env.settings.peers.len() as u8;
@@ -138,6 +154,20 @@ impl Voted {
 }
 
 impl<S: Service, W: World> Agreement<S, W> for Voted {
+    /// While reads wait until nothing is in execution, nothing is delivered.
+    fn may_deliver(&self) -> bool {
+        self.reads.as_ref().is_none_or(|reads| !reads.waits_for_end)
+    }
+
+    fn sorts<'r>(&'r mut self, execution: &'r Execution<S>, order: ReadOrder) -> Option<SortsReads<'r>> {
+        self.reads.as_mut()?.own.sorts(execution, order)
+    }
+
+    fn run_reads(&mut self, core: &mut Core<S, W>) -> bool {
+        let has_more = self.advance_reads(core);
+        has_more || (!core.order.to_order.is_empty() && core.order.orderer.can_accept())
+    }
+
     fn on_report(&mut self, report: Report, core: &mut Core<S, W>) {
         match report {
             Report::Executed(mut executed) => {
@@ -163,14 +193,22 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
                 let recover = self.repairs.on_scrubbed(place, region_id, &findings, &mut core.env);
                 core.order.submit_control(&recover);
             }
+            Report::Boundary(BoundaryDone::Read(done)) => self.on_reads_done(done, core),
             other => {
                 on_state_report(other, core);
             }
         }
     }
 
-    /// Receives a CHECK, a REPAIR, or another message between voters.
+    /// Receives a CHECK, a REPAIR, another message between voters, or one about reads.
     fn on_message(&mut self, from: u8, kind: FrameKind, body: &Bytes, core: &mut Core<S, W>) {
+        if kind == FrameKind::Read {
+            match ReadMessage::decode(body) {
+                Ok(message) => self.on_read_message(from, message, core),
+                Err(_) => self.vote(Event::Garbled { from }, core),
+            }
+            return;
+        }
         if kind == FrameKind::Verify || !core.env.hooks.keeps(Rule::ReceivesVotes) {
             return;
         }
@@ -184,10 +222,8 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
         match event {
             PeerNews::Garbled(from) => self.vote(Event::Garbled { from }, core),
             PeerNews::Heartbeat(peer) => self.count_peer(peer, core),
-            PeerNews::Connected(_)
-            | PeerNews::Disconnected(_)
-            | PeerNews::Ended(_)
-            | PeerNews::LeaderFails => {}
+            PeerNews::Disconnected(_) | PeerNews::Ended(_) => self.order_reads(core),
+            PeerNews::Connected(_) | PeerNews::LeaderFails => {}
         }
     }
 
@@ -256,7 +292,9 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
     }
 
     fn retired(&mut self) {
-        *self = Voted::default();
+        let mut reads = self.reads.take();
+        reads.iter_mut().for_each(CheckedReads::begin_again);
+        *self = Voted { reads, ..Voted::default() };
     }
 }
 

@@ -40,7 +40,7 @@ impl<S: Service, W: World> Agreement<S, W> for Verified {
     }
 
     fn sorts<'r>(&'r mut self, execution: &'r Execution<S>, order: ReadOrder) -> Option<SortsReads<'r>> {
-        self.sorts_reads(execution, order)
+        self.reads.as_mut()?.sorts(execution, order)
     }
 
     fn run_reads(&mut self, core: &mut Core<S, W>) -> bool {

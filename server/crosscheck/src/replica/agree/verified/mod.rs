@@ -13,7 +13,6 @@ mod deliver;
 mod difference;
 mod differences;
 mod fold;
-mod local_reads;
 mod memories;
 mod operator;
 mod other_health;
@@ -42,13 +41,13 @@ use verify::{
 use vote::{Packed, RequestResult};
 
 use difference::Difference;
-use local_reads::LocalReads;
 use other_health::OtherHealth;
 use repairing::Repairing;
 use self_doubt::SelfDoubt;
 use taking::{RecordedVersions, TakenStates, TakingState};
 use unserved::Unserved;
 
+use super::local_reads::LocalReads;
 use crate::admin::VerificationStatus;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::limits;
@@ -385,8 +384,6 @@ impl Verified {
             behind: self.behind(),
             rollbacks: tally.rollbacks,
             states_taken: tally.states_taken,
-            local_reads: tally.local_reads,
-            reads_ordered: tally.reads_ordered,
             waits_for: self.waits_for(),
             verifies: self.verifier.record().is_some(),
         }

@@ -13,46 +13,19 @@
 //!   to be rolled back, before anything else can become stable under their numbers. Reads that have run on one of them,
 //!   or are running, run again.
 //!
-//! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it (the
-//! mixer keeps the order of a connection). A request that does not only read, behind reads that have no reply yet,
-//! takes them into the order with it, in front of it: else a read that has to run again would see what was sent after
-//! it. Reads of one connection run in the order in which they came, on versions that do not go back. So a pipelined
-//! connection sees one history, and its own writes; replies keep their places as always (`clients/connection.rs`).
-//!
 //! *Wrong state.* No other replica computes the reply. A read that meets an object which does not fit its checksum has
 //! none (`worker/reads.rs`), is ordered like any other request, and what it finds there is repaired.
 
 use execute::Speculation;
 use verify::ExecutorEvent;
 
-use super::{Speculator, Verified};
+use super::Speculator;
 use crate::boundary::BoundaryWork;
 use crate::clients::{Reply, Submission};
 use crate::hooks::{Hooks, Rule};
 use crate::reads::{ReadReply, ReadsDone, RunningReads};
-use crate::replica::execution::Execution;
-use crate::replica::order_stage::{ReadOrder, SortsReads};
 use crate::service::Service;
 use crate::world::{Observation, World};
-
-impl Verified {
-    /// What keeps requests that only read; none where they are ordered, and none of before is left.
-    pub(super) fn sorts_reads<'r, S: Service>(
-        &'r mut self,
-        execution: &'r Execution<S>,
-        order: ReadOrder,
-    ) -> Option<SortsReads<'r>> {
-        let reads = self.reads.as_mut()?;
-        let are_local = reads.are_local(order)?;
-        Some(Box::new(move |submission, in_order, to_order| {
-            let only_reads = are_local && {
-                let decoded = execution.service.decode(&submission.request.bytes);
-                decoded.is_ok_and(|request| execution.service.reads_only(&request))
-            };
-            reads.sort(submission, only_reads, in_order, to_order);
-        }))
-    }
-}
 
 /// What reads without a batch act on.
 pub(super) struct ReadStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
@@ -79,7 +52,7 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
     /// The verifiers have answered.
     pub(super) fn bind(&mut self, number: u64) {
         let now_us = self.0.core.env.world.now_us();
-        self.0.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us));
+        self.0.stage.reads.iter_mut().for_each(|reads| reads.bind(number, now_us, |_| ()));
     }
 
     fn run(&mut self) -> bool {
@@ -94,7 +67,12 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
         let Some(reads) = &mut stage.reads else { return false };
         let Some(requests) = reads.begin(version.number) else { return false };
         let epoch = reads.epoch;
-        execution.between_batches(BoundaryWork::Read(RunningReads { epoch, latest_us, requests }));
+        execution.between_batches(BoundaryWork::Read(RunningReads {
+            epoch,
+            latest_us,
+            requests,
+            are_own: true,
+        }));
         true
     }
 
@@ -104,7 +82,7 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
         let Some(reads) = &mut self.0.stage.reads else { return };
         for to in reads.end(done, now_us) {
             let (in_order, to_order) = (&mut self.0.core.clients.in_order, &mut self.0.core.order.to_order);
-            self.0.core.env.tally.reads_ordered += reads.order_all_of(to, in_order, to_order);
+            self.0.core.env.tally.reads.ordered += reads.order_all_of(to, in_order, to_order);
         }
         self.release();
     }
@@ -117,7 +95,7 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
         while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
             let ReadReply { bytes, digest } = reply;
             self.0.core.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
-            self.0.core.env.tally.local_reads += 1;
+            self.0.core.env.tally.reads.local += 1;
             self.0
                 .core
                 .clients

@@ -1,4 +1,13 @@
-//! The reads of a replica that take no batch, and how far each of them is (`reads.rs`).
+//! The reads of a replica's own clients that take no batch, and how far each of them is. A read *arrives*, and waits for
+//! the next question to other replicas. Their answers *bind* it: it may run on the state after batch n, or a later one.
+//! It *runs* between two batches here, and its reply leaves when the replicas agree on it; `voted/reads.rs` and
+//! `verified/reads.rs` have the questions, what agreement is, and why that is linearizable.
+//!
+//! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it. A
+//! request that does not only read, behind reads that have no reply yet, takes them into the order with it, in front of
+//! it: else a read that has to run again would see what was sent after it. Reads of one connection run in the order in
+//! which they came, on states that do not go back. So a pipelined connection sees one history, and its own writes;
+//! replies keep their places as always (`clients/connection.rs`).
 
 use std::collections::VecDeque;
 
@@ -7,8 +16,10 @@ use verify::limits::RESEND_US;
 use crate::clients::{ReplyTo, Submission};
 use crate::limits;
 use crate::reads::{ReadReply, ReadsDone};
+use crate::replica::execution::Execution;
 use crate::replica::in_order::ByConnection;
-use crate::replica::order_stage::ReadOrder;
+use crate::replica::order_stage::{ReadOrder, SortsReads};
+use crate::service::Service;
 use crate::settings::Reads;
 
 /// The reads of a replica. As many as its clients have requests in flight.
@@ -38,11 +49,29 @@ pub(super) struct LocalReads {
 #[derive(Debug)]
 pub(super) struct LocalRead {
     pub(super) submission: Submission,
-    /// The first batch that it has to see; none before the verifiers have answered.
+    /// The first batch that it has to see; none before others have answered.
     pub(super) from: Option<u64>,
+    /// Where replies are compared: the digests of the replies that others have read; none of one that has no reply.
+    pub(super) compared: Vec<Option<u128>>,
 }
 
 impl LocalReads {
+    /// What keeps requests that only read; none where they are ordered, and none of before is left.
+    pub(super) fn sorts<'r, S: Service>(
+        &'r mut self,
+        execution: &'r Execution<S>,
+        order: ReadOrder,
+    ) -> Option<SortsReads<'r>> {
+        let are_local = self.are_local(order)?;
+        Some(Box::new(move |submission, in_order, to_order| {
+            let only_reads = are_local && {
+                let decoded = execution.service.decode(&submission.request.bytes);
+                decoded.is_ok_and(|request| execution.service.reads_only(&request))
+            };
+            self.sort(submission, only_reads, in_order, to_order);
+        }))
+    }
+
     /// Whether reads that come now may be answered without a batch; none if no request has to be sorted.
     ///
     /// From the moment on when the group has set that, requests are sorted: a read behind an unanswered request of its
@@ -59,7 +88,7 @@ impl LocalReads {
         Some(reads == Reads::Local && first_tag >= sorted_from)
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let queues = [&self.arrived, &self.queried, &self.bound];
         queues.iter().all(|queue| queue.is_empty()) && self.running.is_none() && self.ran.is_empty()
     }
@@ -75,7 +104,7 @@ impl LocalReads {
         let to = submission.to;
         if only_reads && !in_order.has(to) {
             self.pending.begin(to);
-            return self.arrived.push_back(LocalRead { submission, from: None });
+            return self.arrived.push_back(LocalRead { submission, from: None, compared: Vec::new() });
         }
         self.order_all_of(to, in_order, to_order);
         in_order.begin(to);
@@ -118,6 +147,49 @@ impl LocalReads {
         count
     }
 
+    /// All reads are ordered, as they came. Returns how many.
+    pub(super) fn order_all(
+        &mut self,
+        in_order: &mut ByConnection,
+        to_order: &mut VecDeque<Submission>,
+    ) -> u64 {
+        let ran = self.ran.iter().map(|(_, read, _)| read);
+        let running = self.running.iter().flat_map(|(_, reads)| reads.iter().flatten());
+        let waiting = [&self.arrived, &self.queried, &self.bound].into_iter().flatten();
+        let connections: Vec<ReplyTo> =
+            waiting.chain(ran).chain(running).map(|read| read.submission.to).collect();
+        connections.into_iter().map(|to| self.order_all_of(to, in_order, to_order)).sum()
+    }
+
+    /// Moves reads that have arrived to those that the next question is for: so many at most, whose requests have so
+    /// many `bytes` together, but at least one. False if there are none.
+    pub(super) fn query(&mut self, most: usize, bytes: usize) -> bool {
+        let mut room = bytes;
+        while self.queried.len() < most
+            && let Some(read) = self.arrived.front()
+            && (self.queried.is_empty() || read.submission.request.bytes.len() <= room)
+        {
+            room = room.saturating_sub(read.submission.request.bytes.len());
+            self.queried.extend(self.arrived.pop_front());
+        }
+        !self.queried.is_empty()
+    }
+
+    /// The state that reads have run on or wait for is gone: they begin again.
+    pub(super) fn begin_again(&mut self) {
+        self.epoch += 1;
+        let (_, running) = self.running.take().unwrap_or_default();
+        let ran = self.ran.drain(..).map(|(_, read, _)| read);
+        let mut all: Vec<LocalRead> = running.into_iter().flatten().chain(ran).collect();
+        for queue in [&mut self.queried, &mut self.bound, &mut self.arrived] {
+            all.extend(queue.drain(..));
+        }
+        all.sort_by_key(|read| read.submission.number);
+        let unbound = |read: LocalRead| LocalRead { from: None, compared: Vec::new(), ..read };
+        self.arrived = all.into_iter().map(unbound).collect();
+        self.sorted_from = None;
+    }
+
     /// Whether the verifiers are asked now.
     pub(super) fn asks(&mut self, now_us: u64) -> bool {
         let is_late = now_us.saturating_sub(self.since_us) >= RESEND_US;
@@ -137,11 +209,13 @@ impl LocalReads {
         true
     }
 
-    /// The verifiers have answered the last question.
-    pub(super) fn bind(&mut self, number: u64, now_us: u64) {
+    /// The others have answered the last question: its reads may run on the state after this batch. `learns` adds what
+    /// else they have said of each.
+    pub(super) fn bind(&mut self, number: u64, now_us: u64, mut learns: impl FnMut(&mut LocalRead)) {
         self.since_us = now_us;
         for mut read in std::mem::take(&mut self.queried) {
             read.from = Some(read.from.map_or(number, |from| from.min(number)));
+            learns(&mut read);
             self.bound.push_back(read);
         }
     }
@@ -204,6 +278,14 @@ impl LocalReads {
         self.pending.end(read.submission.to);
         Some((batch, read.submission, reply))
     }
+
+    /// The connections of those that have run and whose replies differ from those of the others.
+    pub(super) fn differing(&self) -> Vec<ReplyTo> {
+        let differs = |(_, read, reply): &&(u64, LocalRead, ReadReply)| {
+            read.compared.is_empty() || read.compared.iter().any(|digest| *digest != Some(reply.digest))
+        };
+        self.ran.iter().filter(differs).map(|(_, read, _)| read.submission.to).collect()
+    }
 }
 
 #[cfg(test)]
@@ -233,7 +315,7 @@ mod tests {
         /// The verifiers are asked, and answer.
         fn bind(&mut self, number: u64) {
             assert!(self.reads.asks(self.now_us));
-            self.reads.bind(number, self.now_us);
+            self.reads.bind(number, self.now_us, |_| ());
         }
 
         /// Those that may run at `version` run on the state after batch `at`. Returns how many there were.
@@ -278,7 +360,7 @@ mod tests {
         assert!(host.reads.asks(0));
         host.submit(2, 1, true);
         assert!(!host.reads.asks(1), "one question at a time");
-        host.reads.bind(5, 1);
+        host.reads.bind(5, 1, |_| ());
         assert_eq!(host.run(9, 9), 1);
         host.bind(7);
         assert_eq!(host.run(6, 6), 0);

@@ -23,8 +23,8 @@ pub(crate) struct RunningReads {
     pub latest_us: u64,
     /// The requests as clients sent them, with the checksums of these bytes.
     pub requests: Vec<order::Request>,
-    /// They are of own clients, so the service's counters count them.
-    pub are_own: bool,
+    /// So many of them, from the first on, are of own clients: the service's counters count these.
+    pub own: usize,
 }
 
 /// What became of them.

@@ -24,8 +24,8 @@ impl<S: Service> Context<S> {
         replies: &mut Replies,
     ) -> ReadsDone {
         let mut first = Vec::with_capacity(reads.requests.len());
-        turn.repeat(reads.are_own);
-        for request in &reads.requests {
+        for (number, request) in reads.requests.iter().enumerate() {
+            turn.repeat(number < reads.own);
             let digest = self.read_one(turn, locks, (request, reads.latest_us), replies);
             first.push(digest.and_then(|digest| Some(ReadReply { bytes: replies.keep()?, digest })));
         }

@@ -66,13 +66,8 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
         };
         let Some(reads) = &mut stage.reads else { return false };
         let Some(requests) = reads.begin(version.number) else { return false };
-        let epoch = reads.epoch;
-        execution.between_batches(BoundaryWork::Read(RunningReads {
-            epoch,
-            latest_us,
-            requests,
-            are_own: true,
-        }));
+        let (epoch, own) = (reads.epoch, requests.len());
+        execution.between_batches(BoundaryWork::Read(RunningReads { epoch, latest_us, requests, own }));
         true
     }
 

@@ -50,8 +50,8 @@ pub(super) struct CheckedReads {
     compared_last: u8,
     /// Of each other replica: what it wants read, once the state is that after its batch.
     wanted: BTreeMap<u8, Wanted>,
-    /// What runs between two batches now.
-    running: Option<Running>,
+    /// What runs between two batches now, in its order, and how many reads each is.
+    running: Vec<(Running, usize)>,
     /// Reads have run just now: batches that wait come first.
     have_run: bool,
     /// Reads may run as soon as nothing is in execution, so no batch is delivered.
@@ -120,7 +120,7 @@ impl CheckedReads {
             asked: 0,
             compared_last: me,
             wanted: BTreeMap::new(),
-            running: None,
+            running: Vec::new(),
             have_run: false,
             waits_for_end: false,
             ordered_until_us: 0,
@@ -132,7 +132,8 @@ impl CheckedReads {
         self.own.begin_again();
         self.question = None;
         self.wanted.clear();
-        (self.running, self.have_run, self.waits_for_end) = (None, false, false);
+        self.running.clear();
+        (self.have_run, self.waits_for_end) = (false, false);
     }
 
     /// Whether nothing is to be done.
@@ -254,16 +255,22 @@ impl CheckedReads {
         Vec::new()
     }
 
-    /// The reads that may run on the state after batch `delivered`, if none run.
-    fn next(&mut self, delivered: u64) -> Option<Vec<Request>> {
-        if let Some(requests) = self.own.begin(delivered) {
-            self.running = Some(Running::Own);
-            return Some(requests);
+    /// The reads that may run on the state after batch `delivered`, own ones first, and how many of them are own.
+    fn next(&mut self, delivered: u64) -> (Vec<Request>, usize) {
+        let mut requests = self.own.begin(delivered).unwrap_or_default();
+        let own = requests.len();
+        if own > 0 {
+            self.running.push((Running::Own, own));
         }
-        let (&of, _) = self.wanted.iter().find(|(_, wanted)| wanted.from <= delivered)?;
-        let Wanted { number, requests, .. } = self.wanted.remove(&of)?;
-        self.running = Some(Running::Of(of, number));
-        Some(requests)
+        self.wanted.retain(|of, wanted| {
+            let is_due = wanted.from <= delivered;
+            if is_due {
+                self.running.push((Running::Of(*of, wanted.number), wanted.requests.len()));
+                requests.append(&mut wanted.requests);
+            }
+            !is_due
+        });
+        (requests, own)
     }
 
     /// Whether there are such reads.
@@ -310,7 +317,7 @@ impl Voted {
         let (Some(reads), Some(execution)) = (&mut self.reads, &mut core.executor.running) else {
             return false;
         };
-        let waits = reads.running.is_none() && reads.has_next(delivered);
+        let waits = reads.running.is_empty() && reads.has_next(delivered);
         if std::mem::take(&mut reads.have_run) {
             return waits;
         }
@@ -318,10 +325,9 @@ impl Voted {
         if !waits || reads.waits_for_end {
             return false;
         }
-        let Some(requests) = reads.next(delivered) else { return false };
+        let (requests, own) = reads.next(delivered);
         let latest_us = core.time.stamp_us(&core.env);
-        let are_own = matches!(reads.running, Some(Running::Own));
-        execution.read(RunningReads { epoch: reads.own.epoch, latest_us, requests, are_own });
+        execution.read(RunningReads { epoch: reads.own.epoch, latest_us, requests, own });
         true
     }
 
@@ -332,13 +338,17 @@ impl Voted {
         }
         let Some(reads) = &mut self.reads else { return };
         reads.have_run = true;
-        match reads.running.take() {
-            Some(Running::Own) => self.answer_reads(done, core),
-            Some(Running::Of(to, number)) => {
-                let digests = done.replies.iter().map(|reply| Some(reply.as_ref()?.digest)).collect();
-                send(vec![(to, ReadMessage::Were { number, batch: done.batch, digests })], core);
+        let ReadsDone { epoch, batch, replies } = done;
+        let mut replies = replies.into_iter();
+        for (of, count) in std::mem::take(&mut reads.running) {
+            let replies: Vec<Option<ReadReply>> = replies.by_ref().take(count).collect();
+            match of {
+                Running::Own => self.answer_reads(ReadsDone { epoch, batch, replies }, core),
+                Running::Of(to, number) => {
+                    let digests = replies.iter().map(|reply| Some(reply.as_ref()?.digest)).collect();
+                    send(vec![(to, ReadMessage::Were { number, batch, digests })], core);
+                }
             }
-            None => {}
         }
     }
 
@@ -432,8 +442,8 @@ mod tests {
         /// The reads run on the state after batch `at`, with a reply of this digest. The numbers of those whose replies
         /// leave.
         fn run(&mut self, at: u64, digest: u128) -> Vec<u64> {
-            let Some(requests) = self.reads.next(at) else { return Vec::new() };
-            self.reads.running = None;
+            let (requests, _) = self.reads.next(at);
+            self.reads.running.clear();
             let replies = requests.iter().map(|_| Some(ReadReply { bytes: Bytes::new(), digest })).collect();
             let refused =
                 self.reads.own.end(ReadsDone { epoch: self.reads.own.epoch, batch: at, replies }, 0);
@@ -538,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_others_run_once_their_batch_is_there_and_own_ones_first() {
+    fn reads_of_others_run_together_once_their_batches_are_there() {
         let mut host = Host::of(3);
         let requests = vec![crate::ordered::summed(Bytes::from_static(b"get key"))];
         let read = |number, from| ReadMessage::Read { number, from, requests: requests.clone() };
@@ -546,11 +556,10 @@ mod tests {
         host.receive(1, read(4, 5));
         host.receive(2, read(1, 5));
         assert!(!host.reads.has_next(4) && host.reads.has_next(5));
-        for of in [1, 2] {
-            assert!(host.reads.next(5).is_some());
-            assert!(matches!(host.reads.running, Some(Running::Of(by, _)) if by == of));
-        }
-        assert!(host.reads.next(9).is_none(), "the first question was given up");
+        assert_eq!(host.reads.next(5).0.len(), 2);
+        let running = std::mem::take(&mut host.reads.running);
+        assert!(matches!(running[..], [(Running::Of(1, 4), 1), (Running::Of(2, 1), 1)]), "{running:?}");
+        assert!(!host.reads.has_next(9), "the first question was given up");
         assert_eq!(
             host.reads.on_message(1, ReadMessage::Ask { number: 5 }, None, 0),
             [],
@@ -565,7 +574,7 @@ mod tests {
         host.reads.ask(4, 0);
         host.receive(1, were(1, 4, &[Some(7), Some(7)]));
         host.receive(2, ReadMessage::At { number: 1, batch: 4 });
-        assert!(host.reads.next(4).is_some());
+        assert_eq!(host.reads.next(4).1, 2);
         host.submit(2..3);
         host.reads.begin_again();
         assert_eq!(host.run(4, 7), Vec::<u64>::new());

@@ -1,6 +1,6 @@
 //! The differences between two packed objects of one class, member by member: the core of an evidence record.
 
-use crate::any::Class;
+use crate::class::Class;
 use crate::package::Package;
 use wire::{Malformed, Reader};
 
@@ -97,9 +97,7 @@ fn lookup(classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool), tag: u32
         // A class may hold itself in a store.
         let new = !seen.contains(&class.tag);
         seen.push(class.tag);
-        if class.tag == tag {
-            found = Some(class);
-        }
+        found = found.or_else(|| class.of_tag(tag));
         new
     });
     found

@@ -51,34 +51,6 @@ mod versions;
 /// - A member of another type is a new one, behind one that is gone and keeps its name in the earlier version.
 /// - `#[critical(since = 2)]`: the type itself was new.
 ///
-/// ```
-/// # use object::critical;
-/// #[critical(version = 2)]
-/// pub struct Job {
-///     #[renamed(2, from = "key")]
-///     id: u64,
-///     #[since(2, default = self.first_weight())]
-///     weight: u32,
-///     #[until(2)]
-///     #[renamed(2, from = "delay")]
-///     delay_s: u32,
-///     #[since(2, default = u64::from(self.delay_s) * 1_000_000)]
-///     delay: u64,
-/// }
-///
-/// #[critical]
-/// impl Job {
-///     fn first_weight(&self) -> u32 { if self.id < 100 { 10 } else { 1 } }
-///     /// In a method with `&mut self`, the object is of the version that the group writes now.
-///     pub fn set_delay(&mut self, seconds: u32) {
-///         if self.stored_version() < 2 { self.delay_s = seconds } else { self.delay = u64::from(seconds) * 1_000_000 }
-///     }
-///     pub fn delay_us(&self) -> u64 {
-///         if self.stored_version() < 2 { u64::from(self.delay_s) * 1_000_000 } else { self.delay }
-///     }
-/// }
-/// ```
-///
 /// What stays is declared in its order; members that come may stand anywhere. A member that is critical or a store
 /// cannot go, and a critical one cannot come; a store can.
 ///

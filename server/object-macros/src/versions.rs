@@ -60,6 +60,14 @@ pub fn functions(object: &TokenStream, versions: &Versions, members: &[Member]) 
             }
         })
     });
+    let blank = members.iter().filter_map(|member| {
+        let (name, ty, since) = (&member.name, &member.field.ty, member.history.since?.version);
+        Some(quote! {
+            if self.__header.version() < #since {
+                self.#name = <#object::hidden::Of<#ty>>::blank();
+            }
+        })
+    });
     quote! {
         #[inline]
         fn version(&self) -> u16 {
@@ -76,8 +84,10 @@ pub fn functions(object: &TokenStream, versions: &Versions, members: &[Member]) 
         fn settle(&mut self) {
             #[allow(unused_imports)]
             use #object::hidden::Neither as _;
-            #(#later)*
+            // No value follows from what such a member was before: it differs from replica to replica.
             #(#gone)*
+            #(#blank)*
+            #(#later)*
         }
     }
 }

@@ -36,6 +36,42 @@
 //! let delta = request::finish();
 //! assert_eq!(delta.pairs().len(), 2); // the board and the note
 //! ```
+//!
+//! A struct whose members change says since which version they are so; objects of the versions before are read
+//! ([`critical`]):
+//!
+//! ```
+//! use object::critical;
+//!
+//! #[critical(version = 2)]
+//! pub struct Job {
+//!     #[renamed(2, from = "key")]
+//!     id: u64,
+//!     #[since(2, default = self.first_weight())]
+//!     weight: u32,
+//!     #[until(2)]
+//!     #[renamed(2, from = "delay")]
+//!     delay_s: u32,
+//!     #[since(2, default = u64::from(self.delay_s) * 1_000_000)]
+//!     delay: u64,
+//! }
+//!
+//! #[critical]
+//! impl Job {
+//!     fn first_weight(&self) -> u32 { if self.id < 100 { 10 } else { 1 } }
+//!     // In a method with `&mut self`, the object is of the version that the group writes now.
+//!     pub fn set_delay(&mut self, seconds: u32) {
+//!         if self.stored_version() < 2 {
+//!             self.delay_s = seconds;
+//!         } else {
+//!             self.delay = u64::from(seconds) * 1_000_000;
+//!         }
+//!     }
+//!     pub fn delay_us(&self) -> u64 {
+//!         if self.stored_version() < 2 { u64::from(self.delay_s) * 1_000_000 } else { self.delay }
+//!     }
+//! }
+//! ```
 
 // The macro writes `::object`, also in this crate's own tests and examples.
 #[allow(unused_extern_crates)]

@@ -164,8 +164,26 @@ fn old_bytes_have_the_new_members_when_read_and_stay_old_until_a_request_writes_
     // Two releases later.
     let third = loaded(3, &new.pack_all());
     assert_eq!((third.pack_all(), third.digest()), (new.pack_all(), new.digest()));
-    assert_eq!(third.read(0), [changed[0], 9_000_001, changed[4]]);
+    assert_eq!(third.read(0), [changed[0], 9_000_001, changed[4], 0, 0]);
     assert_eq!(loaded(3, &old.pack_all()).read(1)[1], old.delay_us(1) + 1, "through the version between");
+}
+
+/// What a member was in an earlier version, or before its object was sealed last, is in no value.
+#[test]
+fn members_that_came_follow_from_nothing_but_the_packed_ones() {
+    let old = filled(1, 7, 10);
+    for behavior in [1, 2] {
+        let mut third = loaded(3, &old.pack_all());
+        let delay_s = old.read(0)[1] / 1_000_000;
+        assert_eq!(third.read(0)[3..], [0, delay_s]);
+        run(&mut third, (2, at(60, PROTECTED)), |shelf| shelf.set_delay(1, 4));
+        for position in 61..64 {
+            run(&mut third, (behavior, at(position, PROTECTED)), |shelf| shelf.set_delay(0, 4));
+            let again = loaded(3, &third.pack_all());
+            assert_eq!([0, 1].map(|job| third.read(job)), [0, 1].map(|job| again.read(job)));
+        }
+        assert_eq!(third.read(0)[3..], [0, if behavior == 1 { delay_s } else { 0 }]);
+    }
 }
 
 #[test]

@@ -331,6 +331,11 @@ fn second() -> Box<dyn Shelf> {
 fn third() -> Box<dyn Shelf> {
     #[critical(version = 3)]
     struct Job {
+        /// Of one that comes behind it, it sees no value.
+        #[since(3, default = self.due)]
+        early: u64,
+        #[since(3, default = u64::from(self.delay_s))]
+        first_delay: u64,
         #[since(2, default = self.first_weight())]
         weight: u32,
         #[renamed(2, from = "key")]
@@ -366,7 +371,7 @@ fn third() -> Box<dyn Shelf> {
             if self.stored_version() < 2 { micros(self.delay_s) } else { self.delay }
         }
         fn read(&self) -> Vec<u64> {
-            vec![self.id, self.due, u64::from(self.weight)]
+            vec![self.id, self.due, u64::from(self.weight), self.early, self.first_delay]
         }
     }
     #[critical(copy, version = 2)]

@@ -172,6 +172,8 @@ fn times_of(reply: &str, number: u32) -> Option<u64> {
 /// The account that clients under load do not use.
 const UNUSED: u32 = ACCOUNTS;
 const ACCOUNTS: u32 = 40;
+/// The account that has money, for which the office pays interest.
+const SAVER: u32 = ACCOUNTS + 1;
 
 fn is_refused(client: &mut Client) -> bool {
     times_of(&client.ask(&format!("SWEEP {UNUSED}")), UNUSED).is_some()
@@ -187,7 +189,18 @@ fn fill(group: &Group) {
     for number in 1..=ACCOUNTS {
         assert_eq!(first.ask(&format!("LINK {number} {}", number % ACCOUNTS + 1)), "+OK");
     }
+    assert_eq!(first.ask(&format!("OPEN {SAVER} saver 1000000")), "+OK");
     assert_eq!(first.ask("INTEREST 100 5"), "+OK");
+}
+
+/// Waits until the office has paid interest so many times: each time, a request writes it.
+fn wait_for_interest(address: SocketAddr, times: usize) {
+    let mut client = Client::connect(address);
+    let mut balance = || client.ask(&format!("BALANCE {SAVER}"));
+    for _ in 0..times {
+        let before = balance();
+        wait_until("the office has paid interest", || balance() != before);
+    }
 }
 
 fn upgrade(options: &[&str]) {
@@ -232,6 +245,7 @@ fn upgrade(options: &[&str]) {
     assert!(is_refused(&mut Client::connect(clients[1])));
     replicas[2].restart(RELEASE_2, Signal::KILL);
     wait_whole(&group, &replicas);
+    wait_for_interest(clients[0], 2);
     let seen: Vec<Seen> = load.into_iter().map(Load::stop).collect();
     assert!(seen.iter().all(|seen| seen.swept > 0 && seen.refused > 0), "{seen:?}");
     are_equal_and_right(&group);

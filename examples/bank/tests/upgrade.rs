@@ -309,7 +309,17 @@ fn a_state_of_the_release_before_is_loaded_and_goes_on() {
     let restored = Group::up_of(RELEASE_2, &["--restore", &backup]);
     sweep_all(&restored, 3);
     are_equal_and_right(&restored);
+    // There is no way back: release 1 does not know what release 2 has written, and says which class that is.
+    let newer = of("newer");
+    assert!(restored.command(&["backup", "--to", &newer]).contains(&newer));
     drop(restored);
+    let mut back = Command::new(release_1());
+    back.env("XDG_RUNTIME_DIR", directory.path()).args(["up", "--port", "0", "--restore", &newer]);
+    let refused = back.output().expect("it ends");
+    let said = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
+    let why =
+        "an object in a version of `bank::account::Account` that this program does not know (it knows 1)";
+    assert!(!refused.status.success() && said.contains(why), "{said}");
 
     let on_disk = ["--durability", "disk", "--data", &data];
     let kept = Group::up_of(release_1(), &[&on_disk[..], &["--restore", &backup]].concat());

@@ -188,31 +188,29 @@ pub fn class(
         }
     };
     let newest = of_version(versions.newest);
+    let numbers: Vec<String> = versions.older.iter().chain([&versions.newest]).map(u16::to_string).collect();
+    let unknown = format!(
+        "` that this program does not know (it knows {}), or of another class: start the release of the program that \
+         wrote it, or a later one",
+        numbers.join(", ")
+    );
+    let unknown = quote! {
+        ::core::concat!(
+            "an object in a version of `",
+            ::core::module_path!(), "::", ::core::stringify!(#name),
+            #unknown,
+        )
+    };
     if !versions.are_several() {
-        return (newest, TokenStream::new());
+        return (quote!(#newest.with_older(&[], #unknown)), TokenStream::new());
     }
     let older = versions.older.iter().map(|version| of_version(*version));
-    let known = versions.older.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let known = format!(
-        "` that this program does not know (it knows {known} and {}), or of another class: start the release of the \
-         program that wrote it, or a later one",
-        versions.newest
-    );
     let older = quote! {
         #[automatically_derived]
         impl #hidden {
             const __OLDER: &'static [#object::hidden::Class] = &[#(#older),*];
         }
     };
-    let class = quote! {
-        #newest.with_older(
-            Self::__OLDER,
-            ::core::concat!(
-                "an object in a version of `",
-                ::core::module_path!(), "::", ::core::stringify!(#name),
-                #known,
-            ),
-        )
-    };
+    let class = quote!(#newest.with_older(Self::__OLDER, #unknown));
     (class, older)
 }

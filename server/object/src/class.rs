@@ -40,8 +40,7 @@ impl Class {
             tag = fnv(fnv(tag, b"."), members[index].as_bytes());
             index += 1;
         }
-        let unknown = "another class than the object in its place";
-        Class { name, members, tag, shape, version: Class::FIRST, older: &[], unknown }
+        Class { name, members, tag, shape, version: Class::FIRST, older: &[], unknown: name }
     }
 
     /// The same in this version. A member of another type has the name that it had, so the number is in the tag.
@@ -50,7 +49,7 @@ impl Class {
         Class { tag, version, ..self }
     }
 
-    /// The same with the versions before it, the oldest first.
+    /// The same with the versions before it, the oldest first, and with what is said of a version that is none of them.
     ///
     /// # Panics
     /// If two have the same tag; when the program is compiled.

@@ -73,7 +73,7 @@ pub(crate) fn between(
 ) -> Result<Vec<MemberDifference>, Malformed> {
     let (left, right) = (Package::parse(left)?, Package::parse(right)?);
     if left.class != right.class {
-        return Err(Malformed("another class than the one it is compared with"));
+        return Err(Malformed("another class or version than the one it is compared with"));
     }
     let class = lookup(classes, left.class).ok_or(Malformed("a class that this region does not have"))?;
     let (mut left, mut right) = (Reader::new(left.body), Reader::new(right.body));

@@ -1,6 +1,7 @@
 //! A bank as a protected, replicated service: the example of docs/first-service.md, to be read and copied.
 //!
-//! - `state`: the state to protect from corruption, as critical structs: [`Account`], [`Branch`], [`Office`].
+//! - `account`, `office`, `state`: what is protected from corruption, as critical structs: [`Account`], [`Office`],
+//!   [`Branch`].
 //! - `request`: the requests, and their encoding in the log.
 //! - `service`: the locks, the footprints and the handlers.
 //! - `resp`: the protocol of `redis-cli`, as much of it as is needed.
@@ -9,17 +10,21 @@
 //! Money is counted in cents. `OPEN`, `DEPOSIT` and interest add money, `WITHDRAW` removes it, and other requests only
 //! move it.
 
+mod account;
+mod office;
 mod program;
 mod request;
 mod resp;
 mod service;
 mod state;
 
+pub use account::Account;
+pub use office::Office;
 pub use program::Program;
 pub use request::{Payment, Request};
 pub use resp::RespConnection;
 pub use service::Bank;
-pub use state::{Account, Branch, Bucket, MAX_BALANCE, Number, Office, Refusal};
+pub use state::{Branch, Bucket, MAX_BALANCE, Number, Refusal};
 
 /// Largest sum of one deposit, withdrawal or payment, in cents.
 pub const MAX_AMOUNT: u64 = MAX_BALANCE;

@@ -5,9 +5,10 @@ use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, genesis};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
 use crosscheck::{Behaviors, Cx, Malformed, Service};
 
+use crate::office::Office;
 use crate::request::{Payment, Request};
 use crate::resp;
-use crate::state::{BRANCHES, BUCKETS, Branch, MAX_WAITING, Number, Office, Refusal, branch_of};
+use crate::state::{BRANCHES, BUCKETS, Branch, MAX_WAITING, Number, Refusal, branch_of};
 
 /// Number of the lock behind which the [`Office`] is; those of the branches are below.
 const OFFICE: RegionId = BRANCHES;
@@ -131,7 +132,8 @@ impl Bank {
             Err(refusal) => return Ok(Err(refusal)),
         };
         if balance == 0 && cx.behavior() >= REFUSES_EMPTY_SWEEP {
-            return Ok(Err(Refusal::NothingToSweep(from)));
+            let times = cx.write(self.branch(from))?.account_mut(from).map(|account| account.swept_empty());
+            return Ok(times.and_then(|times| Err(Refusal::NothingToSweep(from, times))));
         }
         Ok(self.transfer(cx, from, to, balance)?.map(|()| balance))
     }

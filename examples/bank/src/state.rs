@@ -1,4 +1,4 @@
-//! The bank's state: critical structs. Each instance is an object with a checksum.
+//! The branches of the bank: critical structs. Each instance is an object with a checksum.
 //!
 //! A request pays for whole objects: one that is read is checked as a whole, one that is changed is also summed as
 //! a whole. So an account is an object, and the index of a branch is cut into buckets instead of being one long list.
@@ -6,9 +6,8 @@
 use std::fmt;
 
 use crosscheck::object::{ObjectId, Ref, Store, critical};
-use crosscheck::schedule::{Spawn, Waiters};
 
-use crate::request::{Payment, Request};
+use crate::account::Account;
 
 /// Number of an account, from 1.
 pub type Number = u32;
@@ -45,8 +44,8 @@ pub enum Refusal {
     SameAccount,
     /// The account has no linked one.
     NoLink(Number),
-    /// The account that is to be swept has no money.
-    NothingToSweep(Number),
+    /// The account that is to be swept has no money, and this has been asked so many times.
+    NothingToSweep(Number, u32),
     /// [`MAX_WAITING`] payments wait for money of this account.
     TooManyWaiting(Number),
 }
@@ -65,99 +64,13 @@ impl fmt::Display for Refusal {
             Refusal::Full => write!(f, "no place for another account with such a number; use another one"),
             Refusal::SameAccount => write!(f, "payer and payee are the same account"),
             Refusal::NoLink(number) => write!(f, "account {number} has no linked account; use LINK"),
-            Refusal::NothingToSweep(number) => write!(f, "account {number} has no money to sweep"),
+            Refusal::NothingToSweep(number, times) => {
+                write!(f, "account {number} has no money to sweep (asked {times} times)")
+            }
             Refusal::TooManyWaiting(number) => {
                 write!(f, "{MAX_WAITING} payments wait for money of account {number} already")
             }
         }
-    }
-}
-
-/// One account.
-#[critical]
-pub struct Account {
-    number: Number,
-    owner: String,
-    balance: u64,
-    /// Number of its card; 0 for none.
-    card: u64,
-    /// Where its money is swept to; 0 for nowhere.
-    linked: Number,
-    /// Payments that wait for money, or that are being tried again just now.
-    pending: u32,
-    /// Those that wait, the longest waiting first.
-    waiting: Waiters<Request>,
-    /// The time of a timer that ends waits; 0 for none.
-    alarm_us: u64,
-}
-
-#[critical]
-impl Account {
-    fn new(number: Number, owner: &str, balance: u64) -> Self {
-        let owner = owner.to_owned();
-        let waiting = Waiters::new();
-        Self { number, owner, balance, card: 0, linked: 0, pending: 0, waiting, alarm_us: 0 }
-    }
-
-    /// Cents on the account.
-    pub fn balance(&self) -> u64 {
-        self.balance
-    }
-
-    /// Number of its card; 0 for none.
-    pub fn card(&self) -> u64 {
-        self.card
-    }
-
-    /// Gives it a card.
-    pub fn set_card(&mut self, card: u64) {
-        self.card = card;
-    }
-
-    /// Where its money is swept to.
-    pub fn linked(&self) -> Option<Number> {
-        (self.linked != 0).then_some(self.linked)
-    }
-
-    /// Sets the account that its money is swept to.
-    pub fn link(&mut self, to: Number) {
-        self.linked = to;
-    }
-
-    /// How many payments wait for money.
-    pub fn pending(&self) -> u32 {
-        self.pending
-    }
-
-    /// A payment more is pending, or one less.
-    pub fn set_pending(&mut self, pending: u32) {
-        self.pending = pending;
-    }
-
-    /// Lets a payment wait. Returns the time of the timer that has to end the wait, unless an earlier one is set.
-    pub fn wait(&mut self, payment: Payment) -> Option<u64> {
-        self.waiting.wait(Request::Settle(payment));
-        let is_first = self.alarm_us == 0 || payment.deadline_us < self.alarm_us;
-        is_first.then(|| self.alarm_us = payment.deadline_us)?;
-        Some(payment.deadline_us)
-    }
-
-    /// Starts all payments that wait, to be tried again.
-    pub fn notify(&mut self, cx: &impl Spawn<Request>) {
-        self.waiting.notify_all(cx);
-    }
-
-    /// A timer has fired; returns whether it was the current one.
-    pub fn ring(&mut self, now_us: u64) -> bool {
-        let rings = self.alarm_us != 0 && self.alarm_us <= now_us;
-        if rings {
-            self.alarm_us = 0;
-        }
-        rings
-    }
-
-    fn set_balance(&mut self, balance: u64) {
-        self.balance = balance;
     }
 }
 
@@ -318,45 +231,6 @@ impl Branch {
 
     fn find(&self, number: Number) -> Option<Ref<Account>> {
         self.buckets.expect(self.directory[bucket_of(number)]).find(number)
-    }
-}
-
-/// The settings of the whole bank. It is small and seldom changes, so a copy of it costs little: a flipped bit is
-/// repaired on the spot.
-#[critical(copy)]
-pub struct Office {
-    /// Interest per period, in hundredths of a percent; 0 for none.
-    rate: u32,
-    period_us: u64,
-    /// A [`crate::Request::Tick`] is on its way.
-    is_ticking: bool,
-}
-
-#[critical]
-impl Office {
-    /// No interest.
-    #[allow(clippy::new_without_default, reason = "an office is made once, at the genesis")]
-    pub fn new() -> Self {
-        Self { rate: 0, period_us: 0, is_ticking: false }
-    }
-
-    /// Interest per period, in hundredths of a percent.
-    pub fn rate(&self) -> u32 {
-        self.rate
-    }
-
-    /// Sets the interest. Returns the time of the first tick, unless one is on its way.
-    pub fn set(&mut self, rate: u32, period_us: u64, now_us: u64) -> Option<u64> {
-        (self.rate, self.period_us) = (rate, period_us);
-        let starts = rate > 0 && !self.is_ticking;
-        self.is_ticking |= starts;
-        starts.then_some(now_us + period_us)
-    }
-
-    /// A period is over; returns the time of the next tick.
-    pub fn tick(&mut self, now_us: u64) -> Option<u64> {
-        self.is_ticking = self.rate > 0;
-        self.is_ticking.then_some(now_us + self.period_us)
     }
 }
 

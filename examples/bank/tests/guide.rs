@@ -17,6 +17,8 @@ fn without_spaces(text: &str) -> String {
 #[test]
 fn code_in_the_guide_stands_in_the_source() {
     let files = [
+        "src/account.rs",
+        "src/office.rs",
         "src/state.rs",
         "src/request.rs",
         "src/service.rs",

@@ -115,9 +115,9 @@ impl CommandSource for Customer {
     }
 }
 
-/// Balance and linked account of each account.
+/// Balance and linked account of each account, and how often each was to be swept without money.
 #[derive(Clone, Default)]
-struct Balances(BTreeMap<u32, (u64, Option<u32>)>);
+struct Balances(BTreeMap<u32, (u64, Option<u32>)>, BTreeMap<u32, u32>);
 
 impl Balances {
     fn reply(&mut self, command: &Command, behavior: u16) -> Result<String, String> {
@@ -160,7 +160,9 @@ impl Balances {
                 let (balance, linked) = has(self, from)?;
                 let to = linked.ok_or_else(|| format!("account {from} has no linked account; use LINK"))?;
                 if balance == 0 && behavior >= 2 {
-                    return Err(format!("account {from} has no money to sweep"));
+                    let times = self.1.entry(from).or_default();
+                    *times += 1;
+                    return Err(format!("account {from} has no money to sweep (asked {times} times)"));
                 }
                 self.transfer(from, to, balance)?;
                 format!(":{balance}")

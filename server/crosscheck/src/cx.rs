@@ -23,8 +23,9 @@ impl<'a, S: Service> Cx<'a, S> {
         Cx::acting_as(schedule, service, S::BEHAVIORS.newest)
     }
 
-    /// The same for one that acts as this behavior.
+    /// The same for one that acts as this behavior: what it writes is of the version of that behavior.
     pub fn acting_as(schedule: schedule::Cx<'a, Job<S::Request>>, service: &'a S, behavior: u16) -> Self {
+        object::request::act_as(behavior);
         Cx { schedule, service, behavior }
     }
 

@@ -149,6 +149,9 @@ pub fn serve<S: Service, P: Protocol>(
     let mut service = service;
     let mut settings = settings;
     settings.service.extend(shapes::of(&service));
+    if let Some(why) = shapes::beyond(&service.locks(), S::BEHAVIORS.newest) {
+        return Err(ServeError::Operator(why));
+    }
     if settings.mode.twice && (!settings.mode.guarded || settings.mode.replicated) {
         let why = "the letter T (a node compares with itself) needs the letter G, and no R: use mode 00GT";
         return Err(ServeError::Operator(why.into()));

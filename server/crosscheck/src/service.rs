@@ -27,7 +27,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The behaviors that this release can act as. A release that computes another reply or state from the same
     /// requests has a new one, and asks [`Cx::behavior`] which of them to show; the release after it may give up the
     /// old one. A group is then upgraded one replica after the other: it acts as the newest behavior that all its
-    /// replicas have, and an ordered request changes that at one position.
+    /// replicas have, and an ordered request changes that at one position. Critical types whose members changed have
+    /// the number of the behavior since which objects are written so ([`object::critical`]).
     const BEHAVIORS: Behaviors = Behaviors::FIRST;
 
     /// Decodes the ordered bytes of one request. Pure and total. What it returns may share the bytes.

@@ -15,7 +15,7 @@ use execute::Pause;
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
 use object::{CopiedPart, ObjectId, RegionDigest, RegionId};
-use schedule::{EntryEnd, Lock, Outcome, Turn, Worker};
+use schedule::{Access, EntryEnd, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
 use crate::admin::{Injected, Position};
@@ -34,7 +34,7 @@ use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
-use crate::{Corrupted, limits};
+use crate::{Corrupted, limits, shapes};
 
 /// The reports of a worker to the order thread.
 pub(crate) enum Report {
@@ -371,6 +371,21 @@ impl<S: Service> Context<S> {
         })
     }
 
+    /// The group acts as this behavior from here on, and objects that are written become those of its version.
+    fn act_as(&self, turn: &mut Turn<'_, Job<S::Request>>, locks: &[&dyn Lock], behavior: u16) {
+        let is_sealed = self.mode.guarded || self.mode.verified;
+        if behavior != self.acting.get() && !is_sealed && shapes::have_versions(locks) {
+            // The members that a newer version has follow from the others when an object is sealed. Where requests
+            // seal nothing, this does it before a handler reads them.
+            turn.visit_regions(locks, |_, access| {
+                if let Access::Exclusive(region) = access {
+                    region.seal_unsealed();
+                }
+            });
+        }
+        self.acting.set(behavior);
+    }
+
     /// Executes the request; the vote compares the returned pairs.
     fn perform(
         &self,
@@ -411,7 +426,7 @@ impl<S: Service> Context<S> {
             Control::CopyPart { session, number, .. } => {
                 self.copy_part(turn, locks, (*session, *number), place);
             }
-            Control::ActAs { behavior } => self.acting.set(*behavior),
+            Control::ActAs { behavior } => self.act_as(turn, locks, *behavior),
             Control::Recheck { .. }
             | Control::Checkpoint { .. }
             | Control::CopyWanted

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crosscheck::object::{ObjectId, Reader, RegionId, Summed, Summer, critical, genesis};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::testing::{Difference, check_deterministic};
-use crosscheck::{Cx, Malformed, Service};
+use crosscheck::{Behaviors, Cx, Malformed, Service};
 
 /// The additional action of a request of kind [`TRAP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ enum Trap {
     Hidden,
     Heap,
     Unsummed,
+    /// The value of a member that came follows from one that is not packed.
+    Later,
     Stored,
     Started,
 }
@@ -82,17 +84,21 @@ impl Summed for Partly {
     }
 }
 
-#[critical]
+#[critical(version = 2)]
 struct Shelf {
     numbers: Vec<u64>,
     bag: Bag,
     partly: Partly,
+    #[uncritical]
+    falls: u64,
+    #[since(2, default = self.falls)]
+    fallen: u64,
 }
 
 #[critical]
 impl Shelf {
     fn new() -> Self {
-        Self { numbers: Vec::new(), bag: Bag::default(), partly: Partly::default() }
+        Self { numbers: Vec::new(), bag: Bag::default(), partly: Partly::default(), falls: 0, fallen: 0 }
     }
     fn put(&mut self, number: u64) {
         self.numbers.push(number);
@@ -108,6 +114,10 @@ impl Shelf {
         let last = self.bag.0.pop().unwrap_or(0);
         self.bag.0.insert(0, number);
         last
+    }
+    fn fall(&mut self) -> u64 {
+        self.falls += 1;
+        self.fallen
     }
     fn hide(&mut self, number: u64) {
         self.partly.1 = number;
@@ -155,6 +165,7 @@ impl Faulty {
                 shelf.hide(cx.position());
                 0
             }
+            Trap::Later => shelf.fall(),
             Trap::Stored => {
                 shelf.put(nanos());
                 0
@@ -173,6 +184,8 @@ fn nanos() -> u64 {
 
 impl Service for Faulty {
     type Request = [u8; 2];
+
+    const BEHAVIORS: Behaviors = Behaviors::up_to(2);
 
     fn decode(&self, ordered: &Bytes) -> Result<[u8; 2], Malformed> {
         ordered.as_ref().try_into().map_err(|_| Malformed("not two bytes"))
@@ -292,6 +305,13 @@ fn a_type_that_packs_less_than_it_is_is_caught_by_unpacking_it() {
     assert!(heap.what.contains("the reply is"), "{heap}");
     let unsummed = caught(Trap::Unsummed);
     assert!(unsummed.what.contains("checksum"), "{unsummed}");
+}
+
+#[test]
+fn a_new_member_that_follows_from_more_than_its_object_is_caught() {
+    let later = caught(Trap::Later);
+    assert_eq!((later.request, later.kind), (AT, u16::from(TRAP)), "{later}");
+    assert!(later.variant.contains("undone"), "{later}");
 }
 
 #[test]

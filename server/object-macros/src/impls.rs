@@ -242,7 +242,7 @@ impl VisitMut for Weaver {
             let rest = literal.rest.as_ref().map(|rest| quote!(..#rest));
             *expression = syn::parse_quote! {
                 <#outer as #object::Critical>::from_protected(#object::hidden::Protected::new(#hidden {
-                    __header: #object::hidden::Header::new(),
+                    __header: #object::hidden::Front::new(<#hidden as #object::hidden::Members>::CLASS),
                     #fields #comma #rest
                 }))
             };

@@ -2,13 +2,14 @@
 //! without the check, and records what only the compiler knows about a type: the names and types of its members.
 //!
 //! One verb in each file: `parse` reads the author's code, `check` refuses types that could not be protected and names
-//! the remedy, `refuse` does so for the types of members, `structs` and `impls` expand. Code that can be a function is
-//! in the crate `object`.
+//! the remedy, `refuse` does so for the types of members and `history` for versions, `structs`, `versions` and `impls`
+//! expand. Code that can be a function is in the crate `object`.
 
 use proc_macro::TokenStream;
 use quote::quote;
 
 mod check;
+mod history;
 mod home;
 mod impls;
 mod parse;
@@ -16,6 +17,7 @@ mod refuse;
 mod shaped;
 mod structs;
 mod summed;
+mod versions;
 
 /// Makes a struct critical, or weaves the entry checks into its methods (EDCC'16 sections V-B and VI-D).
 ///
@@ -37,6 +39,20 @@ mod summed;
 /// method with `&mut self` that changes only them is marked `#[hot]` too: the others are neither kept as they were nor
 /// summed again, so that noting an access costs the same for an object of any size. Its `self` has the hot members as
 /// exclusive references and the others as shared ones.
+///
+/// A struct whose members change from one release to the next says so: `#[critical(version = 2)]`. The number is that of
+/// the behavior since which objects are written so; objects of all versions before can be read.
+///
+/// - `#[since(2)]` or `#[since(2, default = VALUE)]`: the member came. An object of an earlier version has this value in
+///   it, a function of its other members: the expression may use `self`, as a method with `&self` does. Without it the
+///   value is `Default::default()`.
+/// - `#[until(2)]`: the member is gone. It stays in the struct for objects of earlier versions, and is blank in others.
+/// - `#[renamed(2, from = "name")]`: it had another name.
+/// - A member of another type is a new one, behind one that is gone and keeps its name in the earlier version.
+/// - `#[critical(since = 2)]`: the type itself was new.
+///
+/// What stays is declared in its order; members that come may stand anywhere. A member that is critical or a store
+/// cannot go, and a critical one cannot come; a store can.
 ///
 /// Arguments: `#[critical(copy)]` keeps a local copy that repairs a flipped passive object on the spot;
 /// `#[critical(crate = "path")]` names the path of `object` where the macro cannot find it in the author's manifest.

@@ -1,5 +1,6 @@
 //! Reads the author's code: the arguments of `#[critical]`, and the members of a struct.
 
+use crate::history::{self, History};
 use quote::format_ident;
 use syn::parse::{Parse, ParseStream};
 
@@ -10,6 +11,10 @@ pub struct Arguments {
     pub object: Option<syn::Path>,
     /// Keep a local copy that repairs a flipped passive object on the spot.
     pub copy: bool,
+    /// The version of the struct as it is written, and where that is.
+    pub version: Option<(u16, proc_macro2::Span)>,
+    /// The version in which the struct was new, and where that is written.
+    pub since: Option<(u16, proc_macro2::Span)>,
 }
 
 impl Parse for Arguments {
@@ -23,14 +28,18 @@ impl Parse for Arguments {
                 arguments.object = Some(path.parse_with(syn::Path::parse_mod_style)?);
             } else {
                 let name: syn::Ident = input.parse()?;
-                if name != "copy" {
-                    return Err(syn::Error::new(
-                        name.span(),
-                        "#[critical] knows `copy` and `crate = \"path\"`; a member is left out by marking \
-                            it #[uncritical]",
-                    ));
+                match name.to_string().as_str() {
+                    "copy" => arguments.copy = true,
+                    "version" => arguments.version = Some((history::number(input)?, name.span())),
+                    "since" => arguments.since = Some((history::number(input)?, name.span())),
+                    _ => {
+                        return Err(syn::Error::new(
+                            name.span(),
+                            "#[critical] knows `copy`, `version = N`, `since = N` and `crate = \"path\"`; a member is \
+                             left out by marking it #[uncritical]",
+                        ));
+                    }
                 }
-                arguments.copy = true;
             }
             if !input.is_empty() {
                 input.parse::<syn::Token![,]>()?;
@@ -50,6 +59,8 @@ pub struct Member {
     pub tracked: bool,
     /// Whether it is a hot word: it can be changed without summing the others again.
     pub hot: bool,
+    /// The versions that have it.
+    pub history: History,
 }
 
 /// The named members of a struct, in the order of their declaration.
@@ -58,11 +69,14 @@ pub fn members(fields: syn::FieldsNamed) -> syn::Result<Vec<Member>> {
     for mut field in fields.named {
         let uncritical = take_mark(&mut field.attrs, "uncritical")?;
         let hot = take_mark(&mut field.attrs, "hot")?.is_some();
+        let history = History::take(&mut field.attrs)?;
         let Some(name) = field.ident.clone() else {
             return Err(syn::Error::new_spanned(&field, "members of a critical type need names"));
         };
-        members.push(Member { field, name, tracked: uncritical.is_none(), hot });
+        members.push(Member { field, name, tracked: uncritical.is_none(), hot, history });
     }
+    // A member that comes has a number behind those that were there: what has a number keeps it.
+    members.sort_by_key(|member| member.history.since_or_first());
     Ok(members)
 }
 

@@ -1,7 +1,8 @@
 //! Expands `#[critical]` on a struct: the members move behind `object::Protected`.
 
+use crate::history::Versions;
 use crate::parse::{Arguments, Member};
-use crate::{check, home, parse, refuse};
+use crate::{check, home, parse, refuse, versions};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
@@ -11,6 +12,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
     let members = parse::members(fields)?;
     check::members(&members)?;
     check::copies(arguments.copy, &members)?;
+    let history = Versions::of(arguments, &members)?;
 
     let object = home::object_path(arguments.object.as_ref());
     let (attributes, visibility, name) = (&item.attrs, &item.vis, &item.ident);
@@ -26,7 +28,9 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         .iter()
         .filter(|member| member.tracked)
         .map(|member| refuse::unless_summed(&object, name, member, arguments.copy));
-    let class = class(&object, name, &hidden, &members);
+    let class = class(&object, (name, &hidden), &history, &members);
+    let versioned = versions::methods(&object, &hidden, &history, &members);
+    let front = history.front(&object);
     let critical = critical(&object, name, &hidden, &redundancy);
     let through_view = through_view(&object, visibility, (name, &hidden), &members);
     let hot_view = hot_view(visibility, (name, &hidden), &members);
@@ -40,7 +44,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         #[doc(hidden)]
         #[allow(missing_docs)]
         #visibility struct #hidden {
-            __header: #object::hidden::Header,
+            __header: #front,
             #(#fields,)*
         }
 
@@ -49,7 +53,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         impl #hidden {
             #[inline]
             fn object_id(&self) -> #object::ObjectId {
-                self.__header.id()
+                #object::hidden::Front::header(&self.__header).id()
             }
         }
 
@@ -66,6 +70,7 @@ pub fn expand(arguments: &Arguments, item: syn::ItemStruct) -> syn::Result<Token
         #(#required)*
 
         #class
+        #versioned
         #critical
         #through_view
         #hot_view
@@ -166,70 +171,51 @@ fn hot_words(object: &TokenStream, members: &[Member]) -> TokenStream {
     }
 }
 
-/// Data that only the compiler has about the members: their names, types and order.
-fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: &[Member]) -> TokenStream {
+/// Data that only the compiler has about the members: their names, types and order, in each version.
+fn class(
+    object: &TokenStream,
+    (name, hidden): (&syn::Ident, &syn::Ident),
+    history: &Versions,
+    members: &[Member],
+) -> TokenStream {
     let tracked: Vec<&Member> = members.iter().filter(|member| member.tracked).collect();
-    let names: Vec<&syn::Ident> = tracked.iter().map(|member| &member.name).collect();
-    let types: Vec<&syn::Type> = tracked.iter().map(|member| &member.field.ty).collect();
-    let labels: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-    let written: Vec<String> = types.iter().map(|ty| quote!(#ty).to_string()).collect();
-    let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
+    let (names, types) = names_and_types(&tracked);
     let untracked: Vec<&syn::Ident> = members.iter().filter(|m| !m.tracked).map(|m| &m.name).collect();
-    let is_cold = |member: &&&Member| !member.hot;
-    let cold: Vec<&syn::Ident> = tracked.iter().filter(is_cold).map(|member| &member.name).collect();
-    let cold_types: Vec<&syn::Type> = tracked.iter().filter(is_cold).map(|member| &member.field.ty).collect();
-    let hot_words = hot_words(object, members);
-    let sum_hot = (!hot_words.is_empty()).then(|| quote!(summer.hot(#object::hidden::Members::hot(self));));
     // In each function: for a type that is no member, the error of `refuse` must be the only one.
     let stand_in = quote! {
         #[allow(unused_imports)]
         use #object::hidden::Neither as _;
     };
+    let (class, older) = versions::class(object, (name, hidden), history, members);
+    let of_versions = versions::functions(object, history, members);
     let facts = facts(object, &stand_in, &types);
-    let sum = sum(object, &stand_in, (&cold, &cold_types), sum_hot.as_ref());
-    let (walks, damage) =
-        (walks(object, &stand_in, &names, &types), damage(object, &stand_in, &names, &types));
+    let bytes = bytes(object, &stand_in, history, members);
+    let hot_words = hot_words(object, members);
+    let walks = walks(object, &stand_in, &names, &types);
+    let damage = damage(object, &stand_in, history, members);
     quote! {
+        #older
+
         #[automatically_derived]
         #[allow(unused_variables)]
         impl #object::hidden::Members for #hidden {
-            const CLASS: &'static #object::hidden::Class = &#object::hidden::Class::new(
-                ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
-                &[#(#labels),*],
-                |shape| {
-                    #stand_in
-                    #(shape.member(#labels, #written); <#object::hidden::Of<#types>>::shape(shape);)*
-                },
-            );
+            const CLASS: &'static #object::hidden::Class = &#class;
             #facts
             #[inline]
             fn header(&self) -> &#object::hidden::Header {
-                &self.__header
+                #object::hidden::Front::header(&self.__header)
             }
             #[inline]
             fn header_mut(&mut self) -> &mut #object::hidden::Header {
-                &mut self.__header
+                #object::hidden::Front::header_mut(&mut self.__header)
             }
-            #sum
+            #of_versions
+            #bytes
             #hot_words
-            fn pack(&self, packer: &mut #object::hidden::Packer<'_>) {
-                #stand_in
-                #(<#object::hidden::Of<#types>>::pack(&self.#names, packer);)*
-            }
-            fn replace(
-                &mut self,
-                reader: &mut #object::Reader<'_>,
-            ) -> ::core::result::Result<(), #object::Malformed> {
-                #stand_in
-                #(let #fresh = <#object::hidden::Of<#types>>::unpack(reader)?;)*
-                reader.end()?;
-                #(<#object::hidden::Of<#types>>::install(&mut self.#names, #fresh);)*
-                ::core::result::Result::Ok(())
-            }
             fn blank(id: #object::ObjectId) -> Self {
                 #stand_in
                 Self {
-                    __header: #object::hidden::Header::blank(id),
+                    __header: #object::hidden::Front::blank(<Self as #object::hidden::Members>::CLASS, id),
                     #(#names: <#object::hidden::Of<#types>>::blank(),)*
                     #(#untracked: ::core::default::Default::default(),)*
                 }
@@ -240,6 +226,61 @@ fn class(object: &TokenStream, name: &syn::Ident, hidden: &syn::Ident, members: 
             }
             #walks
             #damage
+        }
+    }
+}
+
+fn names_and_types<'a>(members: &[&'a Member]) -> (Vec<&'a syn::Ident>, Vec<&'a syn::Type>) {
+    members.iter().map(|member| (&member.name, &member.field.ty)).unzip()
+}
+
+/// The members as bytes: summed, packed and put back, each version for itself.
+fn bytes(
+    object: &TokenStream,
+    stand_in: &TokenStream,
+    history: &Versions,
+    members: &[Member],
+) -> TokenStream {
+    let has_hot = members.iter().any(|member| member.hot);
+    let sum_hot = has_hot.then(|| quote!(summer.hot(#object::hidden::Members::hot(self));));
+    let sum = history.choose(&quote!(version), |version| {
+        let mut cold = versions::members_of(version, members);
+        cold.retain(|member| !member.hot);
+        let (cold, cold_types) = names_and_types(&cold);
+        sum(object, (&cold, &cold_types), sum_hot.as_ref())
+    });
+    let pack = history.choose(&quote!(self.__header.version()), |version| {
+        let (names, types) = names_and_types(&versions::members_of(version, members));
+        quote!(#(<#object::hidden::Of<#types>>::pack(&self.#names, packer);)*)
+    });
+    let replace = history.choose(&quote!(version), |version| {
+        let (names, types) = names_and_types(&versions::members_of(version, members));
+        let fresh: Vec<syn::Ident> = (0..names.len()).map(|index| format_ident!("__m{index}")).collect();
+        quote! {
+            #(let #fresh = <#object::hidden::Of<#types>>::unpack(reader)?;)*
+            reader.end()?;
+            #(<#object::hidden::Of<#types>>::install(&mut self.#names, #fresh);)*
+        }
+    });
+    quote! {
+        #[inline]
+        #[allow(unused_assignments, unused_mut)]
+        fn sum(&self, version: u16, summer: &mut #object::Summer) {
+            #stand_in
+            #sum
+        }
+        fn pack(&self, packer: &mut #object::hidden::Packer<'_>) {
+            #stand_in
+            #pack
+        }
+        fn replace(
+            &mut self,
+            version: u16,
+            reader: &mut #object::Reader<'_>,
+        ) -> ::core::result::Result<(), #object::Malformed> {
+            #stand_in
+            #replace
+            ::core::result::Result::Ok(())
         }
     }
 }
@@ -261,31 +302,25 @@ fn facts(object: &TokenStream, stand_in: &TokenStream, types: &[&syn::Type]) -> 
 /// Adds the members that are not hot to the checksum, and then the hot ones.
 fn sum(
     object: &TokenStream,
-    stand_in: &TokenStream,
     (cold, cold_types): (&[&syn::Ident], &[&syn::Type]),
     sum_hot: Option<&TokenStream>,
 ) -> TokenStream {
     quote! {
-        #[inline]
-        #[allow(unused_assignments, unused_mut)]
-        fn sum(&self, summer: &mut #object::Summer) {
-            #stand_in
-            // Members that always add the same number of bytes are added with their neighbours in one call. Which
-            // these are is known when this is compiled, as are all places in the array.
-            let mut fixed = [0u8; 0 #(+ <#object::hidden::Of<#cold_types>>::FIXED)*];
-            let (mut from, mut at) = (0, 0);
-            #(if <#object::hidden::Of<#cold_types>>::FIXED > 0 {
-                let place = &mut fixed[at..at + <#object::hidden::Of<#cold_types>>::FIXED];
-                <#object::hidden::Of<#cold_types>>::put(&self.#cold, place);
-                at += <#object::hidden::Of<#cold_types>>::FIXED;
-            } else {
-                summer.bytes(&fixed[from..at]);
-                from = at;
-                <#object::hidden::Of<#cold_types>>::sum(&self.#cold, summer);
-            })*
+        // Members that always add the same number of bytes are added with their neighbours in one call. Which
+        // these are is known when this is compiled, as are all places in the array.
+        let mut fixed = [0u8; 0 #(+ <#object::hidden::Of<#cold_types>>::FIXED)*];
+        let (mut from, mut at) = (0, 0);
+        #(if <#object::hidden::Of<#cold_types>>::FIXED > 0 {
+            let place = &mut fixed[at..at + <#object::hidden::Of<#cold_types>>::FIXED];
+            <#object::hidden::Of<#cold_types>>::put(&self.#cold, place);
+            at += <#object::hidden::Of<#cold_types>>::FIXED;
+        } else {
             summer.bytes(&fixed[from..at]);
-            #sum_hot
-        }
+            from = at;
+            <#object::hidden::Of<#cold_types>>::sum(&self.#cold, summer);
+        })*
+        summer.bytes(&fixed[from..at]);
+        #sum_hot
     }
 }
 
@@ -317,22 +352,31 @@ fn walks(
     }
 }
 
-/// Faults for the members, where `object` has the feature `inject`.
+/// Faults for the members, where `object` has the feature `inject`: those of the object's version by the numbers that
+/// they have there, and then the others.
 fn damage(
     object: &TokenStream,
     stand_in: &TokenStream,
-    names: &[&syn::Ident],
-    types: &[&syn::Type],
+    history: &Versions,
+    members: &[Member],
 ) -> TokenStream {
-    let indices = 0..names.len();
+    let damage = history.choose(&quote!(self.__header.version()), |version| {
+        let (own, others): (Vec<&Member>, Vec<&Member>) =
+            members.iter().filter(|member| member.tracked).partition(|member| member.history.has(version));
+        let (names, types) = names_and_types(&[own, others].concat());
+        let indices = 0..names.len();
+        quote! {
+            match member {
+                #(#indices => <#object::hidden::Of<#types>>::damage(&mut self.#names, damage),)*
+                _ => false,
+            }
+        }
+    });
     quote! {
         #object::inject_only! {
             fn damage(&mut self, member: usize, damage: #object::hidden::Damage) -> bool {
                 #stand_in
-                match member {
-                    #(#indices => <#object::hidden::Of<#types>>::damage(&mut self.#names, damage),)*
-                    _ => false,
-                }
+                #damage
             }
         }
     }

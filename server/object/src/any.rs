@@ -1,64 +1,28 @@
 //! Critical objects and stores without their types: the interface that walks over a region use, written once.
 
+use crate::class::Class;
 use crate::header::Header;
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
-use crate::shape::Shape;
 use std::ops::Range;
 use wire::Malformed;
-
-/// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
-#[derive(Debug)]
-pub struct Class {
-    /// Path of the type.
-    pub name: &'static str,
-    /// Names of the tracked members.
-    pub members: &'static [&'static str],
-    /// Stands for the name in checksums and packed bytes. It covers the member names too, so that two builds whose
-    /// types differ do not agree by accident.
-    pub tag: u32,
-    /// Describes the members: their names and types.
-    pub shape: fn(&mut Shape),
-}
-
-impl Class {
-    /// A class; written by `#[critical]`.
-    pub const fn new(name: &'static str, members: &'static [&'static str], shape: fn(&mut Shape)) -> Self {
-        // FNV-1a: usable at compile time, and sufficient to distinguish a handful of names.
-        let mut tag = fnv(0x811C_9DC5, name.as_bytes());
-        let mut index = 0;
-        while index < members.len() {
-            tag = fnv(fnv(tag, b"."), members[index].as_bytes());
-            index += 1;
-        }
-        Class { name, members, tag, shape }
-    }
-
-    /// The name without its path.
-    pub fn short_name(&self) -> &'static str {
-        self.name.rsplit("::").next().unwrap_or(self.name)
-    }
-}
-
-const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
-    let mut index = 0;
-    while index < bytes.len() {
-        hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
-        index += 1;
-    }
-    hash
-}
 
 /// One critical object.
 pub trait AnyObject {
     /// Its class.
     fn class(&self) -> &'static Class;
+    /// The version of its class in which it was written last.
+    fn version(&self) -> u16;
     /// Its id and stored checksum.
     fn header(&self) -> &Header;
     /// The same, to change it.
     fn header_mut(&mut self) -> &mut Header;
     /// The checksum that its members have now.
     fn recompute(&self) -> u64;
+    /// The same of members that have changed; those that do not belong to its version are put in order first.
+    fn resum(&mut self) -> u64;
+    /// Whether the members that came behind its version are as its own members give them.
+    fn later_fits(&self) -> bool;
     /// Whether nothing protected is inside of it but stores, and nothing inside of the objects in these.
     fn is_flat(&self) -> bool;
     /// Its memory, without what it refers to: the stores that are members lie in here.
@@ -69,10 +33,14 @@ pub trait AnyObject {
     fn set_hot(&mut self, words: u64);
     /// Whether parts with checksums of their own fit them.
     fn is_intact(&self) -> bool;
-    /// Appends its tracked members.
+    /// Appends the tracked members of its version.
     fn pack_body(&self, out: &mut Vec<u8>);
-    /// Puts packed members back; on an error nothing has changed.
-    fn replace_body(&mut self, body: &[u8]) -> Result<(), Malformed>;
+    /// Puts the packed members of a version back; on an error nothing has changed.
+    fn replace_body(&mut self, version: u16, body: &[u8]) -> Result<(), Malformed>;
+    /// Appends its tracked members, with their version, for [`AnyObject::replace_image`] at this replica.
+    fn pack_image(&self, out: &mut Vec<u8>);
+    /// Puts the members of an image back; on an error nothing has changed.
+    fn replace_image(&mut self, image: &[u8]) -> Result<(), Malformed>;
     /// Renews the local copy, if there is one; called after each seal.
     fn sealed(&mut self);
     /// Shows the protected things inside, with the number of the member they are in.
@@ -82,6 +50,9 @@ pub trait AnyObject {
     /// Damages one member in memory.
     #[cfg(feature = "inject")]
     fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool;
+    /// Changes its version and nothing else; false if its class has one only.
+    #[cfg(feature = "inject")]
+    fn damage_version(&mut self, version: u16) -> bool;
 }
 
 /// One store of critical objects.
@@ -102,9 +73,9 @@ pub trait AnyStore {
     fn slot_mut(&mut self, slot: u32) -> Option<&mut dyn AnyObject>;
     /// The slot of an object; scans if it must.
     fn find(&self, id: ObjectId) -> Option<u32>;
-    /// Puts an unpacked object into `slot`, or into any free one, without counting it: the population is part of the
-    /// owner, and is repaired with the owner.
-    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Malformed>;
+    /// Puts an object, which `fill` gives its members, into `slot`, or into any free one, without counting it: the
+    /// population is part of the owner, and is repaired with the owner.
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, fill: &mut Fill<'_>) -> Result<u32, Malformed>;
     /// Empties a slot, without counting.
     fn discard(&mut self, slot: u32);
     /// Whether its objects have protected things inside.
@@ -113,6 +84,9 @@ pub trait AnyStore {
     #[cfg(feature = "inject")]
     fn duplicate(&mut self, slot: u32) -> bool;
 }
+
+/// Gives a blank object its members.
+pub type Fill<'a> = dyn FnMut(&mut dyn AnyObject) -> Result<(), Malformed> + 'a;
 
 /// The expected population of a store: part of its owner's checksum, so that a lost or doubled object is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,12 +121,5 @@ mod tests {
         assert_eq!(of(&[1, 2, 3]), of(&[3, 1, 2]));
         assert_ne!(of(&[1, 4]), of(&[2, 3]));
         assert_eq!(of(&[1, 2]).without(ObjectId::from_bits(2)), of(&[1]));
-    }
-
-    #[test]
-    fn classes_of_equal_name_and_other_members_differ() {
-        let (one, two) = (Class::new("a::B", &["x", "y"], |_| ()), Class::new("a::B", &["y", "x"], |_| ()));
-        assert_ne!(one.tag, two.tag);
-        assert_eq!(one.short_name(), "B");
     }
 }

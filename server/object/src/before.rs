@@ -78,8 +78,8 @@ fn swapped(root: &mut dyn AnyObject, id: ObjectId, (body, before): (&[u8], u64))
     let mut present = Vec::new();
     let (mut sum, mut is_right) = (None, false);
     package::with_object(root, id, &mut |object| {
-        request::locally(|| object.pack_body(&mut present));
-        let is_put_back = request::locally(|| object.replace_body(body)).is_ok();
+        request::locally(|| object.pack_image(&mut present));
+        let is_put_back = request::locally(|| object.replace_image(body)).is_ok();
         sum = is_put_back.then(|| object.header().sum());
         is_right = is_put_back && fits(object, before);
     });
@@ -87,7 +87,7 @@ fn swapped(root: &mut dyn AnyObject, id: ObjectId, (body, before): (&[u8], u64))
     let packed = package::pack_taken(root, id).filter(|_| is_right);
     package::with_object(root, id, &mut |object| {
         // What was just packed can be unpacked; if a fault prevents that, the object does not fit its checksum.
-        let _ = request::locally(|| object.replace_body(&present));
+        let _ = request::locally(|| object.replace_image(&present));
         object.header_mut().seal(sum);
         object.sealed();
     });
@@ -105,7 +105,8 @@ fn created(
     let places = Places { entries: &ledger.entries, undo: &ledger.undo };
     let (mut slot, mut is_right) = (None, false);
     walk::with_store(root, store, places, &mut |store| {
-        slot = request::locally(|| store.create(None, step.id(), body)).ok();
+        slot =
+            request::locally(|| store.create(None, step.id(), &mut |object| object.replace_image(body))).ok();
         is_right = slot.and_then(|slot| store.slot_mut(slot)).is_some_and(|object| fits(object, before));
     });
     let slot = slot?;

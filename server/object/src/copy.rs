@@ -1,14 +1,13 @@
 //! The local copy of `#[critical(copy)]`: repairs a flipped passive object on the spot (workshop paper, Fig. 5b).
 
 use crate::checksum;
-use crate::critical::{Members, recompute};
+use crate::critical::Members;
 use crate::id::ObjectId;
-use crate::pack::Packer;
 use crate::protected::Redundancy;
 use crate::request;
+use crate::version::{self, recompute};
 use std::fmt;
 use std::sync::OnceLock;
-use wire::Reader;
 
 /// Packed members as they were when the object was sealed, with a checksum of their own.
 ///
@@ -37,7 +36,7 @@ impl<M: Members + Sync> Redundancy<M> for LocalCopy<M> {
     fn keep(&mut self, members: &M) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&members.header().id().to_bits().to_le_bytes());
-        request::locally(|| members.pack(&mut Packer::new(&mut self.bytes)));
+        request::locally(|| version::pack_image(members, &mut self.bytes));
         self.sum = checksum::of(&self.bytes);
     }
 
@@ -47,7 +46,7 @@ impl<M: Members + Sync> Redundancy<M> for LocalCopy<M> {
             return false;
         }
         let mut members = M::blank(ObjectId::from_bits(u64::from_le_bytes(*id)));
-        if request::locally(|| members.replace(&mut Reader::new(body))).is_err() {
+        if request::locally(|| version::replace_image(&mut members, body)).is_err() {
             return false;
         }
         let sum = recompute(&members);

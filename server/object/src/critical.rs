@@ -1,8 +1,8 @@
 //! The interface of a critical type: what `#[critical]` generates for a struct, and what this crate requires of it.
 
-use crate::any::Class;
 use crate::checksum::Summer;
-use crate::header::Header;
+use crate::class::Class;
+use crate::header::{Header, VersionedHeader};
 use crate::id::ObjectId;
 use crate::member::{Child, ChildMut};
 use crate::pack::Packer;
@@ -35,6 +35,8 @@ pub trait Critical: Sized + Send + 'static {
 pub trait Members: Sized + 'static {
     /// Name of the type and its tracked members.
     const CLASS: &'static Class;
+    /// Whether objects can be of a version before the newest one.
+    const HAS_OLDER: bool = !Self::CLASS.older.is_empty();
     /// Whether a member is critical or a store.
     const HAS_CHILDREN: bool;
     /// Whether no member is critical, and no object in a store that is a member has children.
@@ -43,8 +45,27 @@ pub trait Members: Sized + 'static {
     fn header(&self) -> &Header;
     /// The same, to change it.
     fn header_mut(&mut self) -> &mut Header;
-    /// Adds the tracked members to the checksum.
-    fn sum(&self, summer: &mut Summer);
+    /// The version in which the object was written last.
+    #[inline]
+    fn version(&self) -> u16 {
+        Self::CLASS.version
+    }
+    /// The header, where the class has several versions.
+    #[inline]
+    fn versioned(&self) -> Option<&VersionedHeader> {
+        None
+    }
+    /// The same, to change it.
+    #[inline]
+    fn versioned_mut(&mut self) -> Option<&mut VersionedHeader> {
+        None
+    }
+    /// Gives members that came behind the object's version the values that follow from the others, and leaves those
+    /// blank that its version has no more.
+    #[inline]
+    fn settle(&mut self) {}
+    /// Adds the tracked members of a version to the checksum; of the newest one, if a fault has changed the number.
+    fn sum(&self, version: u16, summer: &mut Summer);
     /// The hot members as one word of 64 bits; 0 without any.
     #[inline]
     fn hot(&self) -> u64 {
@@ -53,10 +74,10 @@ pub trait Members: Sized + 'static {
     /// Puts the hot members back.
     #[inline]
     fn set_hot(&mut self, _words: u64) {}
-    /// Appends the tracked members.
+    /// Appends the tracked members of the object's version.
     fn pack(&self, packer: &mut Packer<'_>);
-    /// Puts packed members back; on an error nothing has changed.
-    fn replace(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed>;
+    /// Puts the packed members of a version back; on an error nothing has changed.
+    fn replace(&mut self, version: u16, reader: &mut Reader<'_>) -> Result<(), Malformed>;
     /// An object with this id that is about to be replaced.
     fn blank(id: ObjectId) -> Self;
     /// Whether parts with checksums of their own fit them.
@@ -70,13 +91,6 @@ pub trait Members: Sized + 'static {
     /// Damages one member in memory.
     #[cfg(feature = "inject")]
     fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool;
-}
-
-/// The checksum that the members have now.
-pub(crate) fn recompute<M: Members>(members: &M) -> u64 {
-    let mut summer = Summer::new(M::CLASS.tag, members.header().id());
-    members.sum(&mut summer);
-    summer.finish()
 }
 
 /// Id of a critical member, for its owner's checksum: the owner reads the name only, which is no entry.

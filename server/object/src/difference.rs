@@ -1,6 +1,6 @@
 //! The differences between two packed objects of one class, member by member: the core of an evidence record.
 
-use crate::any::Class;
+use crate::class::Class;
 use crate::package::Package;
 use wire::{Malformed, Reader};
 
@@ -73,7 +73,7 @@ pub(crate) fn between(
 ) -> Result<Vec<MemberDifference>, Malformed> {
     let (left, right) = (Package::parse(left)?, Package::parse(right)?);
     if left.class != right.class {
-        return Err(Malformed("another class than the one it is compared with"));
+        return Err(Malformed("another class or version than the one it is compared with"));
     }
     let class = lookup(classes, left.class).ok_or(Malformed("a class that this region does not have"))?;
     let (mut left, mut right) = (Reader::new(left.body), Reader::new(right.body));
@@ -97,9 +97,7 @@ fn lookup(classes: impl FnOnce(&mut dyn FnMut(&'static Class) -> bool), tag: u32
         // A class may hold itself in a store.
         let new = !seen.contains(&class.tag);
         seen.push(class.tag);
-        if class.tag == tag {
-            found = Some(class);
-        }
+        found = found.or_else(|| class.of_tag(tag));
         new
     });
     found

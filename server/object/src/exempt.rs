@@ -2,7 +2,7 @@
 //! switches are for the whole process, are set before the first request, and exist only in builds of the laboratory:
 //! nothing that ships has them.
 
-use crate::any::Class;
+use crate::class::Class;
 #[cfg(feature = "lab")]
 pub use switches::{protect_only, without_before_images};
 
@@ -31,7 +31,7 @@ pub(crate) fn keeps_before_images() -> bool {
 mod switches {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use crate::any::Class;
+    use crate::class::Class;
     use crate::critical::{Critical, Members};
 
     static SOME_EXEMPT: AtomicBool = AtomicBool::new(false);

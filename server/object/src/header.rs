@@ -1,6 +1,8 @@
-//! The 16 bytes that protection adds to an object: its id, and the checksum of its members when it was last sealed.
+//! The 16 bytes that protection adds to an object: its id, and the checksum of its members when it was last sealed. An
+//! object of a class with several versions has its version too.
 
 use crate::checksum::UNSEALED;
+use crate::class::Class;
 use crate::id::ObjectId;
 use crate::request;
 
@@ -62,5 +64,83 @@ impl Header {
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+}
+
+/// What stands before the members of an object.
+pub trait Front: Sized {
+    /// That of an object that the current request creates, of this class.
+    fn new(class: &'static Class) -> Self;
+    /// That of an object that is about to be replaced from packed bytes.
+    fn blank(class: &'static Class, id: ObjectId) -> Self;
+    /// Id and checksum.
+    fn header(&self) -> &Header;
+    /// The same, to change it.
+    fn header_mut(&mut self) -> &mut Header;
+}
+
+impl Front for Header {
+    #[inline]
+    fn new(_class: &'static Class) -> Self {
+        Header::new()
+    }
+    fn blank(_class: &'static Class, id: ObjectId) -> Self {
+        Header::blank(id)
+    }
+    #[inline]
+    fn header(&self) -> &Header {
+        self
+    }
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        self
+    }
+}
+
+/// What stands before the members of an object whose class has several versions.
+#[derive(Debug)]
+pub struct VersionedHeader {
+    header: Header,
+    /// The version in which the object was written last. Its tag is part of the checksum.
+    version: u16,
+    /// Checksum of the members that a newer version has, which are not part of the other one: this replica's own.
+    later: u64,
+}
+
+impl VersionedHeader {
+    /// The version in which the object was written last.
+    #[inline]
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    pub(crate) fn set_version(&mut self, version: u16) {
+        self.version = version;
+    }
+
+    pub(crate) fn later(&self) -> u64 {
+        self.later
+    }
+
+    pub(crate) fn set_later(&mut self, sum: u64) {
+        self.later = sum;
+    }
+}
+
+impl Front for VersionedHeader {
+    fn new(class: &'static Class) -> Self {
+        let version = class.version_as_of(request::behavior());
+        VersionedHeader { header: Header::new(), version, later: 0 }
+    }
+    fn blank(class: &'static Class, id: ObjectId) -> Self {
+        VersionedHeader { header: Header::blank(id), version: class.version, later: 0 }
+    }
+    #[inline]
+    fn header(&self) -> &Header {
+        &self.header
+    }
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
     }
 }

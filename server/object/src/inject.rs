@@ -51,6 +51,11 @@ pub enum Injection {
         /// Which, modulo 64.
         bit: u32,
     },
+    /// Flips one bit of the version in its header, where its class has several.
+    Version {
+        /// Which, modulo 16.
+        bit: u32,
+    },
     /// Flips one bit of the id in its header.
     Id {
         /// Which, modulo 64.
@@ -92,7 +97,7 @@ const ATTEMPTS: u64 = 64;
 pub(crate) fn inject(root: &mut dyn AnyObject, id: ObjectId, injection: &Injection) -> Option<Injected> {
     let _taken = Taken::new();
     let found = package::find(root, id)?;
-    let class = found.object.class();
+    let class = found.object.class().of_version(found.object.version());
     let whole = |bit| Some(Injected { class: class.name, member: None, bit });
     let lengths = member_lengths(found.object);
     match *injection {
@@ -115,6 +120,13 @@ pub(crate) fn inject(root: &mut dyn AnyObject, id: ObjectId, injection: &Injecti
                 object.header_mut().seal(sum);
             });
             whole(Some(u64::from(bit)))
+        }
+        Injection::Version { bit } => {
+            let (bit, mut is_done) = (bit % 16, false);
+            package::with_object(root, id, &mut |object| {
+                is_done = object.damage_version(object.version() ^ (1 << bit));
+            });
+            is_done.then(|| whole(Some(u64::from(bit))))?
         }
         Injection::Id { bit } => {
             let bit = bit % 64;
@@ -160,17 +172,24 @@ fn damage(
         let (mut member, mut bit) = random_bit(&mut random, lengths)?;
         if let Injection::Flip { member: Some(chosen), .. } = *injection {
             member = chosen;
-            bit = below(&mut random, *lengths.get(chosen)? as u64 * 8)?;
         }
-        if let Injection::Flip { bit: Some(chosen), .. } = *injection {
-            bit = chosen;
+        match *injection {
+            Injection::Flip { bit: Some(chosen), .. } => bit = chosen,
+            Injection::Flip { member: Some(chosen), .. } => {
+                bit = below(&mut random, *lengths.get(chosen)? as u64 * 8)?;
+            }
+            _ => {}
         }
         let done = match *injection {
             Injection::Length { .. } => {
                 object.damage(member, Damage::Length { longer: random.next_u64() & 1 == 0 })
             }
             Injection::Byte { .. } => flip_byte(object, member, bit, &mut random),
-            _ => flip_bits(object, member, bit, count, lengths[member] as u64 * 8, &mut random),
+            _ => {
+                // A chosen member may be one that is not packed, because it came behind the object's version.
+                let bits = lengths.get(member).map_or(0, |length| *length as u64 * 8);
+                flip_bits(object, member, bit, count, bits, &mut random)
+            }
         };
         if done {
             return Some((member, (!matches!(injection, Injection::Length { .. })).then_some(bit)));

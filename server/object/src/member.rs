@@ -1,7 +1,8 @@
 //! The kinds of members of a critical type: a summed value, a critical type of its own, or a store of them.
 
-use crate::any::{AnyObject, AnyStore, Class};
+use crate::any::{AnyObject, AnyStore};
 use crate::checksum::Summer;
+use crate::class::Class;
 use crate::summed::Summed;
 use wire::{Malformed, Reader};
 

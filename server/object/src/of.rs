@@ -1,8 +1,8 @@
 //! How generated code reaches a member. For a type that is no member there is a stand-in, so that the build fails once
 //! for it and not at every use, with a message that names the member and the remedy.
 
-use crate::any::Class;
 use crate::checksum::Summer;
+use crate::class::Class;
 use crate::critical::Critical;
 use crate::member::{Child, ChildMut, Member};
 use crate::pack::{Packer, unpack_member};

@@ -60,7 +60,7 @@ impl<'a> Package<'a> {
 }
 
 fn write(object: &dyn AnyObject, owner: ObjectId, member: u8, out: &mut Vec<u8>) {
-    out.put8(VERSION).put32(object.class().tag).put64(object.header().id().to_bits());
+    out.put8(VERSION).put32(object.class().tag_of(object.version())).put64(object.header().id().to_bits());
     out.put64(owner.to_bits()).put8(member);
     object.pack_body(out);
 }
@@ -186,10 +186,9 @@ pub(crate) fn put_inside(
 }
 
 pub(crate) fn put(object: &mut dyn AnyObject, package: &Package<'_>) -> Result<(), Malformed> {
-    if object.class().tag != package.class {
-        return Err(Malformed("another class than the object in its place"));
-    }
-    object.replace_body(package.body)?;
+    let class = object.class();
+    let version = class.of_tag(package.class).ok_or(Malformed(class.unknown))?.version;
+    object.replace_body(version, package.body)?;
     object.header_mut().rename(package.id);
     walk::reseal(object);
     Ok(())
@@ -201,17 +200,14 @@ fn put_into(
     known: bool,
     tidies: bool,
 ) -> Result<(), Malformed> {
-    if store.class().tag != package.class {
-        return Err(Malformed("another class than the store in its place"));
-    }
     let own = if known { store.find(package.id) } else { None };
     let slot = match own {
-        Some(slot) => slot,
-        None => store.create(None, package.id, package.body)?,
+        Some(slot) => {
+            store.slot_mut(slot).map_or(Ok(()), |object| put(object, package))?;
+            slot
+        }
+        None => store.create(None, package.id, &mut |object| put(object, package))?,
     };
-    if let Some(object) = store.slot_mut(slot) {
-        put(object, package)?;
-    }
     if tidies {
         tidy(store, package.id, slot, own.is_none());
     }

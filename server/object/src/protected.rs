@@ -1,8 +1,9 @@
 //! The members of one object behind the check: the only way to them, and it always checks.
 
-use crate::any::{AnyObject, Class};
+use crate::any::AnyObject;
+use crate::class::Class;
 use crate::corrupted::{Corrupted, How};
-use crate::critical::{Members, recompute};
+use crate::critical::Members;
 use crate::exempt;
 use crate::header::Header;
 use crate::ledger::Opened;
@@ -10,9 +11,10 @@ use crate::member::{Child, ChildMut};
 use crate::pack::Packer;
 use crate::place::StorePlace;
 use crate::request;
+use crate::version::{self, recompute};
 use std::fmt;
 use std::ops::Range;
-use wire::{Malformed, Reader};
+use wire::Malformed;
 
 /// Holds the members of a critical object, `M`, which no code outside of this crate can reach without [`read`] or
 /// [`write`].
@@ -48,6 +50,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         if !request::known_open(self.members.header_mut(), Opened::Whole) {
             self.open();
         }
+        version::advance(&mut self.members);
         &mut self.members
     }
 
@@ -71,6 +74,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         if !request::known_open(self.members.header_mut(), Opened::Hot) {
             self.open_hot();
         }
+        version::advance(&mut self.members);
         &mut self.members
     }
 
@@ -112,8 +116,10 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
 
     #[inline(never)]
     fn open_hot(&mut self) {
-        // The sum of an object that has none yet cannot be continued.
-        let is_possible = request::can_open_hot(self.members.header()) && !exempt::is_exempt(M::CLASS);
+        // The sum of an object that has none yet cannot be continued, and not that of one whose other members follow.
+        let is_possible = request::can_open_hot(self.members.header())
+            && !exempt::is_exempt(M::CLASS)
+            && version::is_newest(&self.members);
         if is_possible { self.open_as(Some(M::hot)) } else { self.open() }
     }
 
@@ -126,7 +132,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
         self.adopt();
         let words = hot.map(|hot| hot(&self.members));
         let is_sealed_later = request::open(self.members.header(), words, |images| {
-            self.members.pack(&mut Packer::new(images));
+            version::pack_image(&self.members, images);
         });
         if !is_sealed_later {
             self.members.header_mut().unseal();
@@ -136,7 +142,7 @@ impl<M: Members, R: Redundancy<M>> Protected<M, R> {
     /// Whether the members sum to the stored checksum.
     #[inline]
     fn fits(&self) -> bool {
-        recompute(&self.members) == self.members.header().sum()
+        recompute(&self.members) == self.members.header().sum() && version::later_fits(&self.members)
     }
 
     #[cold]
@@ -170,6 +176,9 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     fn class(&self) -> &'static Class {
         M::CLASS
     }
+    fn version(&self) -> u16 {
+        self.redundancy.repaired().unwrap_or(&self.members).version()
+    }
     fn header(&self) -> &Header {
         Protected::header(self)
     }
@@ -178,6 +187,14 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     }
     fn recompute(&self) -> u64 {
         recompute(self.redundancy.repaired().unwrap_or(&self.members))
+    }
+    fn resum(&mut self) -> u64 {
+        self.adopt();
+        version::settle(&mut self.members);
+        recompute(&self.members)
+    }
+    fn later_fits(&self) -> bool {
+        version::later_fits(self.redundancy.repaired().unwrap_or(&self.members))
     }
     fn is_flat(&self) -> bool {
         M::IS_FLAT
@@ -199,9 +216,16 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     fn pack_body(&self, out: &mut Vec<u8>) {
         self.redundancy.repaired().unwrap_or(&self.members).pack(&mut Packer::new(out));
     }
-    fn replace_body(&mut self, body: &[u8]) -> Result<(), Malformed> {
+    fn replace_body(&mut self, version: u16, body: &[u8]) -> Result<(), Malformed> {
         self.adopt();
-        self.members.replace(&mut Reader::new(body))
+        version::replace(&mut self.members, version, body)
+    }
+    fn pack_image(&self, out: &mut Vec<u8>) {
+        version::pack_image(self.redundancy.repaired().unwrap_or(&self.members), out);
+    }
+    fn replace_image(&mut self, image: &[u8]) -> Result<(), Malformed> {
+        self.adopt();
+        version::replace_image(&mut self.members, image)
     }
     fn sealed(&mut self) {
         self.redundancy.keep(&self.members);
@@ -216,6 +240,10 @@ impl<M: Members, R: Redundancy<M>> AnyObject for Protected<M, R> {
     #[cfg(feature = "inject")]
     fn damage(&mut self, member: usize, damage: crate::inject::Damage) -> bool {
         self.members.damage(member, damage)
+    }
+    #[cfg(feature = "inject")]
+    fn damage_version(&mut self, version: u16) -> bool {
+        self.members.versioned_mut().map(|header| header.set_version(version)).is_some()
     }
 }
 

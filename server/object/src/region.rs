@@ -1,8 +1,9 @@
 //! The state behind one lock: a critical root object and everything inside of it, as the scheduler and the repair see
 //! it.
 
-use crate::any::{AnyObject, Class};
+use crate::any::AnyObject;
 use crate::before::{self, ObjectBefore};
+use crate::class::Class;
 use crate::corrupted::Corrupted;
 use crate::critical::Critical;
 use crate::difference::{self, MemberDifference, Members};

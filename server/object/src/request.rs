@@ -15,6 +15,7 @@
 
 use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
+use crate::class::Class;
 use crate::corrupted::Corrupted;
 use crate::delta::{Pair, Touched};
 use crate::exempt;
@@ -77,12 +78,17 @@ struct ScopeState {
     /// Which of them is forgotten next.
     oldest: Cell<u8>,
     position: Cell<u64>,
+    /// What the group acts as: it decides in which version of its class an object is written.
+    behavior: Cell<u16>,
     counter: Cell<u32>,
     /// Objects created outside of any request: in tests only.
     outside: Cell<u16>,
     /// Packed bytes stay on this replica, so that references may carry their hints.
     local: Cell<bool>,
 }
+
+/// Acts as the newest behavior that the program knows.
+const NEWEST: u16 = u16::MAX;
 
 /// Objects that are recognised without asking the ledger.
 const REMEMBERED: usize = 4;
@@ -107,6 +113,7 @@ thread_local! {
             entered: [const { Entered::none() }; REMEMBERED],
             oldest: Cell::new(0),
             position: Cell::new(0),
+            behavior: Cell::new(NEWEST),
             counter: Cell::new(0),
             outside: Cell::new(0),
             local: Cell::new(false),
@@ -135,8 +142,24 @@ pub fn begin(options: ScopeOptions) {
         scope.flags.set(flags);
         scope.forget();
         scope.position.set(options.position);
+        scope.behavior.set(NEWEST);
         scope.counter.set(0);
     });
+}
+
+/// The open request runs while its group acts as this behavior of its service: what it creates or changes is written in
+/// the version of that time ([`critical`](crate::critical)). Without this, and outside of a request, in the newest one.
+pub fn act_as(behavior: u16) {
+    SCOPE.with(|scope| {
+        if scope.flags.get() & ACTIVE != 0 {
+            scope.behavior.set(behavior);
+        }
+    });
+}
+
+/// What the open request acts as.
+pub(crate) fn behavior() -> u16 {
+    SCOPE.with(|scope| scope.behavior.get())
 }
 
 /// As [`begin`], with before-images of whole objects, also where only hot members change. A request that is kept beyond
@@ -291,6 +314,8 @@ pub fn genesis<T: crate::Region>(region_id: RegionId, construct: impl FnOnce() -
         protect: Protect::Check,
         keep_before_images: false,
     });
+    // Every group begins with the first behavior, whatever its builds know.
+    act_as(Class::FIRST);
     let closing = Closing;
     let mut root = construct();
     // Not `seal`: the root has moved since its objects were noted.
@@ -545,7 +570,7 @@ pub(crate) fn removed(object: &dyn AnyObject, place: StorePlace) {
     // Not into the ledger at once: to pack it may unwind, and the images so far must still be there then.
     let (mut body, mut packed) = (Vec::new(), Vec::new());
     if flags & IMAGES != 0 {
-        image(flags, || object.pack_body(&mut body));
+        image(flags, || object.pack_image(&mut body));
         packed = locally(|| package::pack_inside(object));
     }
     LEDGER.with(|ledger| {
@@ -639,6 +664,7 @@ impl Drop for Closing {
 fn close() {
     SCOPE.with(|scope| {
         scope.flags.set(0);
+        scope.behavior.set(NEWEST);
         scope.forget();
     });
 }

@@ -1,7 +1,8 @@
 //! A container for critical objects that are created and removed: slots behind references by id.
 
-use crate::any::{AnyObject, AnyStore, Class, Population};
+use crate::any::{AnyObject, AnyStore, Fill, Population};
 use crate::checksum::Summer;
+use crate::class::Class;
 use crate::corrupted::{Corrupted, How};
 use crate::critical::{Critical, Members, blank};
 use crate::exempt;
@@ -360,9 +361,9 @@ impl<T: Critical> AnyStore for Store<T> {
     fn find(&self, id: ObjectId) -> Option<u32> {
         self.search(id)
     }
-    fn create(&mut self, slot: Option<u32>, id: ObjectId, body: &[u8]) -> Result<u32, Malformed> {
+    fn create(&mut self, slot: Option<u32>, id: ObjectId, fill: &mut Fill<'_>) -> Result<u32, Malformed> {
         let mut object: T = blank(id);
-        object.protected_mut().replace_body(body)?;
+        fill(object.protected_mut())?;
         Ok(self.put(slot, object))
     }
     fn discard(&mut self, slot: u32) {
@@ -380,8 +381,8 @@ impl<T: Critical> AnyStore for Store<T> {
     fn duplicate(&mut self, slot: u32) -> bool {
         let Some(object) = self.slot(slot) else { return false };
         let (id, sum, mut body) = (object.header().id(), object.header().sum(), Vec::new());
-        object.pack_body(&mut body);
-        let Ok(twin) = self.create(None, id, &body) else { return false };
+        object.pack_image(&mut body);
+        let Ok(twin) = self.create(None, id, &mut |object| object.replace_image(&body)) else { return false };
         if let Some(twin) = self.slot_mut(twin) {
             twin.header_mut().seal(sum);
         }

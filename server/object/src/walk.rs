@@ -145,7 +145,7 @@ fn seal_unsealed_object(object: &mut dyn AnyObject) {
 
 /// Sums the members again.
 pub(crate) fn reseal(object: &mut dyn AnyObject) {
-    let sum = object.recompute();
+    let sum = object.resum();
     object.header_mut().seal(sum);
     object.sealed();
 }
@@ -278,7 +278,8 @@ fn undo_step(
         Undo::Removed { id, place, image, sum, inside } => {
             with_store(root, place.store, places, &mut |store| {
                 let body = images.get(image.clone()).unwrap_or_default();
-                if let Ok(slot) = store.create(Some(place.slot), *id, body)
+                if let Ok(slot) =
+                    store.create(Some(place.slot), *id, &mut |object| object.replace_image(body))
                     && let Some(object) = store.slot_mut(slot)
                 {
                     object.header_mut().seal(*sum);
@@ -300,7 +301,7 @@ fn undo_step(
                     UndoImage::Members(image) => {
                         let body = images.get(image.clone()).unwrap_or_default();
                         // Once more, because a fault may have hit the reading and not the image.
-                        object.replace_body(body).is_ok() || object.replace_body(body).is_ok()
+                        object.replace_image(body).is_ok() || object.replace_image(body).is_ok()
                     }
                 };
                 // With a damaged image the object does not fit this checksum: each request that enters it finds that.
@@ -425,7 +426,7 @@ pub(crate) fn check(root: &dyn AnyObject, id: ObjectId) -> Health {
 }
 
 pub(crate) fn sums_up(object: &dyn AnyObject) -> bool {
-    object.recompute() == object.header().sum()
+    object.recompute() == object.header().sum() && object.later_fits()
 }
 
 /// Shows every object of the region, and every store with its owner.
@@ -516,7 +517,8 @@ pub(crate) fn scrub(root: &dyn AnyObject, limit: usize, large: &mut dyn FnMut(La
             if bytes > Large::FROM_BYTES {
                 large(Large { id: header.id(), class: object.class().short_name(), bytes });
             }
-            if !object.is_intact() || (header.is_sealed() && sum != header.sum()) {
+            let fits = || sum == header.sum() && object.later_fits();
+            if !object.is_intact() || (header.is_sealed() && !fits()) {
                 report(ScrubFinding::Damaged(header.id()));
             }
         },

@@ -15,3 +15,4 @@ mod requests;
 mod standard;
 mod store;
 mod traits;
+mod versions;

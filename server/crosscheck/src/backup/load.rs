@@ -92,6 +92,10 @@ fn compare(group: &BackupGroup, here: &[(String, String)]) -> Result<Vec<String>
         if there == Some(value) || FREE.contains(&name.as_str()) {
             continue;
         }
+        if there.is_none() && shapes::version_of(name).is_some() {
+            // The program reads the versions before this one too.
+            continue;
+        }
         let there = there.unwrap_or("not known");
         let differs = format!("{name} is {there} in the backup and {value} here");
         // The service's name, without its version.
@@ -99,7 +103,10 @@ fn compare(group: &BackupGroup, here: &[(String, String)]) -> Result<Vec<String>
         match name.as_str() {
             MODE => return Err(format!("{differs}; start the replicas in mode {there}")),
             SERVICE if is_other(value) => return Err(format!("{differs}; use the program of that service")),
-            name if name.starts_with(shapes::CLASS) || name == shapes::FURTHER => {
+            name if name.starts_with(shapes::CLASS)
+                || name == shapes::FURTHER
+                || shapes::version_of(name).is_some() =>
+            {
                 let release = &group.release;
                 return Err(format!(
                     "{differs}, so the program cannot read its objects; use the one that the backup was taken with \
@@ -149,6 +156,9 @@ mod tests {
         assert!(refused("mode", "R0GV").contains("start the replicas in mode RDGX"));
         assert!(refused("service", "shop 0.1.0").contains("use the program of that service"));
         assert!(refused("class Item", "4 members (00)").contains("release 0.1.0"));
+        let versioned =
+            |value: &str| compare(&group, &[("classes of version 2".to_owned(), value.to_owned())]);
+        assert_eq!(versioned("(00) Item"), Ok(vec![]), "the backup is of a release before that version");
         let told = with("service", "bank 0.2.0").unwrap();
         assert_eq!(told, ["service is bank 0.1.0 in the backup and bank 0.2.0 here"]);
         let told = with("witness", "true").unwrap();

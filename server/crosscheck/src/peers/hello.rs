@@ -97,6 +97,7 @@ impl Difference {
         let field = self.field.as_str();
         [SERVICE, BUILD, PROTOCOL_NAME, shapes::FURTHER, shapes::REQUESTS].contains(&field)
             || field.starts_with(shapes::CLASS)
+            || shapes::version_of(field).is_some()
     }
 }
 
@@ -236,6 +237,9 @@ impl Hello {
         let is_compared = |name: &&String| **name != SERVICE && (are_of_release || **name != BUILD);
         let names = self.settings.iter().chain(&other.settings).map(|(name, _)| name).filter(is_compared);
         let names = names.filter(|name| !name.starts_with(AT_FOUNDING));
+        // What only one of them can act as is not written while both serve.
+        let newest = self.behaviors.newest.min(other.behaviors.newest);
+        let names = names.filter(|name| shapes::version_of(name).is_none_or(|version| version <= newest));
         let of_setting = |name: &String| difference(name, &self.value_of(name), &other.value_of(name));
         let service =
             |hello: &Hello| hello.value_of(SERVICE).split(' ').next().unwrap_or_default().to_owned();
@@ -360,6 +364,23 @@ mod tests {
         assert_eq!(both(&before, &changed), Some("behavior".into()), "the group acts as the new one");
         assert_eq!(both(&next, &changed), None, "one that has not come so far");
         assert_eq!(both(&Hello { acts_as: 0, ..next }, &changed), None, "one without a state");
+        let with = |mut hello: Hello, version: u16, made_of: &str| {
+            hello.settings.push((format!("{}{version}", shapes::CHANGED), made_of.into()));
+            hello
+        };
+        let types = with(of("0.2.0", "bb", Behaviors::up_to(2), 1), 2, "(aa) Job");
+        assert_eq!(
+            both(&before, &types),
+            None,
+            "no object of version 2 is written while the earlier one serves"
+        );
+        let both_know = of("0.1.1", "ee", Behaviors::up_to(2), 1);
+        let field = Some("classes of version 2".to_owned());
+        assert_eq!(both(&both_know, &types), field, "the other one would not read them");
+        assert_eq!(both(&with(both_know.clone(), 2, "(bb) Job"), &types), field);
+        assert_eq!(both(&with(with(both_know, 2, "(aa) Job"), 3, "(cc) Job"), &types), None);
+        let difference = types.differs_from(&of("0.1.1", "ee", Behaviors::up_to(2), 1)).unwrap();
+        assert!(difference.is_of_build(), "{difference}");
         let later = of("0.3.0", "dd", Behaviors { oldest: 2, newest: 3 }, 0);
         let reported = before.differs_from(&later).unwrap().to_string();
         assert_eq!(reported, "behavior is 1 (of 1) here and 2 to 3 there");

@@ -31,7 +31,8 @@ impl fmt::Display for Refusal {
             Refusal::Differs(difference) if difference.is_of_build() => write!(
                 f,
                 "{difference}: another build of the program. It is kept out, because its objects, requests or replies \
-                    may have another meaning; run the same build on all replicas"
+                    may have another meaning; run the same build on all replicas. A release whose types have changed \
+                    says so in them (`#[critical(version = N)]`)"
             ),
             Refusal::Differs(difference) if difference.is_of_behavior() => write!(
                 f,

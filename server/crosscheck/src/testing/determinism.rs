@@ -91,6 +91,7 @@ impl std::error::Error for Difference {}
 /// Requests come in batches of 16, one second of ordered time after the other. One execution has three workers, one
 /// runs every handler twice, one packs and unpacks all objects after each batch, and one has a state transfer in the
 /// middle. Each has its own threads, addresses, hash seeds and wall-clock time. It takes a second and a little more.
+/// A service with several behaviors acts as one after the other, so that objects of older versions are among them.
 ///
 /// Dependence on values that are constant in one process is not found: the address of a static, the process id, files,
 /// the environment.

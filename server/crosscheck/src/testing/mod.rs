@@ -29,9 +29,10 @@ enum Runs {
     Twice,
 }
 
-/// Runs a request of the service as a worker does, up to the point where its turn can be finished.
+/// Runs a request of the service as a worker does, while the group acts as `behavior`, up to the point where its turn
+/// can be finished.
 fn handle<S: Service>(
-    service: &S,
+    (service, behavior): (&S, u16),
     locks: &[&dyn Lock],
     turn: &mut Turn<'_, Job<S::Request>>,
     runs: Runs,
@@ -40,7 +41,7 @@ fn handle<S: Service>(
     let runner =
         Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, seal_hook: &() };
     let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
-        service.execute(&Cx::new(*cx, service), request, reply)
+        service.execute(&Cx::acting_as(*cx, service, behavior), request, reply)
     };
     let (end, outcome) = match runs {
         Runs::Once => runner.once(turn, reply, |cx, job, reply| match job.request() {

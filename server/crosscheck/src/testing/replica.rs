@@ -182,7 +182,8 @@ impl<S: Service> Replica<S> {
                 break;
             }
             // The turn belongs to a timer that fires with the same entry.
-            let (_, outcome) = handle(&*service, &locks, &mut turn, Runs::Once, &mut Vec::new());
+            let (_, outcome) =
+                handle((&*service, S::BEHAVIORS.newest), &locks, &mut turn, Runs::Once, &mut Vec::new());
             turn.finish(outcome);
         }
         self.run_all();
@@ -204,7 +205,8 @@ impl<S: Service> Replica<S> {
         let (mut replied, mut corrupted) = (Vec::new(), None);
         while let Step::Run(mut turn) = self.worker.next() {
             let mut reply = Vec::new();
-            let (end, outcome) = handle(&*self.service, &locks, &mut turn, Runs::Once, &mut reply);
+            let (end, outcome) =
+                handle((&*self.service, S::BEHAVIORS.newest), &locks, &mut turn, Runs::Once, &mut reply);
             if let End::Corrupted(found, mut wrong) = end {
                 wrong.extend(Some((0, found.object)).filter(|_| wrong.is_empty()));
                 corrupted.get_or_insert(wrong);

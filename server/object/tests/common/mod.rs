@@ -2,6 +2,7 @@
 #![allow(unreachable_pub)]
 
 pub mod forest;
+pub mod releases;
 
 use object::{
     Corrupted, ObjectId, Pieces, Ref, Region, ScopeOptions, Store, Summed, Touched, critical, request,

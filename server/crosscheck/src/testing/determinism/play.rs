@@ -12,11 +12,15 @@ use schedule::{
 
 use super::trace::{Did, Ended, ExecutedRequest, ExecutionTrace, Names};
 use super::{BATCH, REST, STEP_US, Variant};
+use crate::behavior::Behaviors;
 use crate::job::{Job, Work};
 use crate::packed_state::{PackWriter, PackedState};
 use crate::service::{Service, declared};
 use crate::state::{self, CheckpointHead};
 use crate::testing::{START_US, handle};
+
+/// With every so many batches, the schedule waits until all requests have run.
+const DRAINS: u64 = 4;
 
 /// Threads of all executions. None ends before the last one is over: a thread that ends leaves its stack, its memory
 /// and its place in thread-local tables to the next one, which would then see the same addresses.
@@ -33,13 +37,16 @@ struct Hall<S> {
     variant: Variant,
     /// Log index of the entry after which the state is packed.
     packs_at: Option<u64>,
+    /// Batches of the log that are executed as one behavior.
+    of_behavior: u64,
     seen: mpsc::Sender<ExecutedRequest>,
 }
 
 impl<S> Clone for Hall<S> {
     fn clone(&self) -> Self {
-        let Hall { service, variant, packs_at, seen } = self;
-        Hall { service: service.clone(), variant: *variant, packs_at: *packs_at, seen: seen.clone() }
+        let Hall { service, variant, packs_at, of_behavior, seen } = self;
+        let (variant, packs_at, of_behavior) = (*variant, *packs_at, *of_behavior);
+        Hall { service: service.clone(), variant, packs_at, of_behavior, seen: seen.clone() }
     }
 }
 
@@ -93,7 +100,11 @@ impl<'a> Threads<'a> {
             state,
         );
         let (seen, sees) = mpsc::channel();
-        let hall = Hall { service: service.clone(), variant, packs_at, seen };
+        let Behaviors { oldest, newest } = S::BEHAVIORS;
+        let of_behavior = self.requests.len().div_ceil(BATCH) as u64 / u64::from(newest - oldest + 1);
+        // No request of before is left then.
+        let of_behavior = (of_behavior / DRAINS * DRAINS).max(DRAINS);
+        let hall = Hall { service: service.clone(), variant, packs_at, of_behavior, seen };
         for worker in workers {
             self.start(worker, hall.clone());
         }
@@ -134,7 +145,7 @@ impl<'a> Threads<'a> {
                         schedule::BatchRow { request, footprint, stream: None }
                     };
                     let rows = jobs.into_iter().map(row).collect();
-                    let drain = batch % 4 == 3;
+                    let drain = batch % DRAINS == DRAINS - 1;
                     schedule.append(Arc::new(Entry { index, time_us, seed: batch, drain, rows }));
                 }
             }
@@ -188,7 +199,8 @@ impl<S: Service> Hall<S> {
             return (seen, Outcome::Done);
         }
         seen.kind = kind;
-        let (end, outcome) = handle(&*self.service, locks, turn, self.variant.runs, &mut seen.did.reply);
+        let (acting, runs) = ((&*self.service, self.acts_as(turn.entry_index())), self.variant.runs);
+        let (end, outcome) = handle(acting, locks, turn, runs, &mut seen.did.reply);
         seen.did.ended = match end {
             End::Done(touched) => {
                 seen.did.pairs = touched.pairs().to_vec();
@@ -204,6 +216,13 @@ impl<S: Service> Hall<S> {
             End::NotUndone => Ended::NotUndone,
         };
         (seen, outcome)
+    }
+
+    /// What the group acts as in an entry: one behavior after the other.
+    fn acts_as(&self, index: u64) -> u16 {
+        let Behaviors { oldest, newest } = S::BEHAVIORS;
+        let changes = index.saturating_sub(1) / 2 / self.of_behavior;
+        oldest + changes.min(u64::from(newest - oldest)) as u16
     }
 
     /// Runs alone after a batch: repacks the state if requested, names it, digests it, and packs it if requested.

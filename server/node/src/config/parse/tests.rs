@@ -349,14 +349,14 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
         assert!(old.contains("alone_after_silence: was removed") && old.contains("a witness"), "{old}");
     }
     let local = |text: &str| text.replacen("# reads = \"batch\"", "reads = \"local\"", 1);
-    for text in [&verified, &witness] {
-        let config = parse("local", &local(text)).expect("a third verifier");
+    for text in [&verified, &witness, &shelf()] {
+        let config = parse("local", &local(text)).expect("others can be asked");
         let settings = config.settings();
         assert!(settings.reads == crosscheck::Reads::Local && settings.group_reads_locally());
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
-    for text in [two, &shelf()] {
-        assert!(reported(&local(text)).contains("in a mode with V"), "{}", reported(&local(text)));
+    for text in [two, &shelf().replacen("\"RDGX\"", "\"RD00\"", 1)] {
+        assert!(reported(&local(text)).contains("in a mode with X and G"), "{}", reported(&local(text)));
     }
 }
 

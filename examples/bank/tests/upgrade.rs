@@ -1,6 +1,6 @@
 //! A group is upgraded from the release before to this one, one replica after the other, while clients use it; and
-//! back, as long as not all have the new one. Accounts and the office have members that the release before did not have:
-//! they come with the first change behind the position at which the group begins to act as the new release.
+//! back, as long as not all have the new one. Accounts and the office have members that the release before did not
+//! have: they come with the first change behind the position at which the group begins to act as the new release.
 
 #![allow(
     clippy::disallowed_methods,

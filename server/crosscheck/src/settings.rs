@@ -126,9 +126,9 @@ pub enum Reads {
     #[default]
     Batch,
     /// By the replica that has the client, from its own state, after it has asked the others how far they are. Reads
-    /// and writes stay linearizable. In a mode with X, for three or more replicas: f others read the same, and the reply
-    /// leaves if theirs are equal. In verified mode, not for two replicas without a witness: no other replica compares
-    /// the reply.
+    /// and writes stay linearizable. In a mode with X, for three or more replicas: f others read the same, and the
+    /// reply leaves if theirs are equal. In verified mode, not for two replicas without a witness: no other replica
+    /// compares the reply.
     Local,
 }
 

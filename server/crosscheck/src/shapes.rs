@@ -46,7 +46,8 @@ pub(crate) fn have_versions(locks: &[&dyn Lock]) -> bool {
     classes(locks).iter().any(|class| !class.older.is_empty())
 }
 
-/// Says that a class has a version that belongs to no behavior up to this one, so that no object would be written in it.
+/// Says that a class has a version that belongs to no behavior up to this one, so that no object would be written in
+/// it.
 pub(crate) fn beyond(locks: &[&dyn Lock], newest: u16) -> Option<String> {
     let class = classes(locks).into_iter().find(|class| class.version > newest)?;
     Some(format!(

@@ -108,7 +108,8 @@ impl Versions {
     pub fn of(arguments: &Arguments, members: &[Member]) -> Result<Self> {
         let first = arguments.since.map_or(FIRST, |(version, _)| version);
         if let Some((_, span)) = arguments.since.filter(|(version, _)| *version <= FIRST) {
-            let message = "a type is of version 1 without a mark; `since = N` is for one that was new in a later version";
+            let message =
+                "a type is of version 1 without a mark; `since = N` is for one that came in a later version";
             return Err(Error::new(span, message));
         }
         let newest = arguments.version.map_or(first, |(version, _)| version);

@@ -40,12 +40,12 @@ mod versions;
 /// summed again, so that noting an access costs the same for an object of any size. Its `self` has the hot members as
 /// exclusive references and the others as shared ones.
 ///
-/// A struct whose members change from one release to the next says so: `#[critical(version = 2)]`. The number is that of
-/// the behavior since which objects are written so; objects of all versions before can be read.
+/// A struct whose members change from one release to the next says so: `#[critical(version = 2)]`. The number is that
+/// of the behavior since which objects are written so; objects of all versions before can be read.
 ///
-/// - `#[since(2)]` or `#[since(2, default = VALUE)]`: the member came. An object of an earlier version has this value in
-///   it, a function of its other members: the expression may use `self`, as a method with `&self` does. Without it the
-///   value is `Default::default()`.
+/// - `#[since(2)]` or `#[since(2, default = VALUE)]`: the member came. An object of an earlier version has this value
+///   in it, a function of its other members: the expression may use `self`, as a method with `&self` does. Without it
+///   the value is `Default::default()`.
 /// - `#[until(2)]`: the member is gone. It stays in the struct for objects of earlier versions, and is blank in others.
 /// - `#[renamed(2, from = "name")]`: it had another name.
 /// - A member of another type is a new one, behind one that is gone and keeps its name in the earlier version.

@@ -1,5 +1,5 @@
-//! Expands what a struct with several versions has beside its members: the code of each version, and the way from one to
-//! the next.
+//! Expands what a struct with several versions has beside its members: the code of each version, and the way from one
+//! to the next.
 
 use crate::history::Versions;
 use crate::parse::Member;
@@ -138,7 +138,7 @@ fn refusal(object: &TokenStream, member: &Member) -> Option<TokenStream> {
     let (name, ty) = (&member.name, &member.field.ty);
     let (is_refused, why) = if member.history.until.is_some() {
         let why = format!(
-            "member `{name}` has objects inside, and cannot go: take them out by requests, and leave the member as it is"
+            "member `{name}` has objects inside, and cannot go: take them out by requests, and leave the member"
         );
         (quote!(IS_CHILD), why)
     } else if member.history.since.is_some() {

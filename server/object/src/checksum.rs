@@ -9,7 +9,7 @@ const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// Slices up to this length are gathered before they are summed, because a call costs more than copying them;
 /// longer ones are summed where they are, unless they fit.
-const GATHER_MAX: usize = crate::Pieces::PIECE;
+pub(crate) const GATHER_MAX: usize = 4096;
 /// Bytes that are gathered before any of them is summed.
 const GATHERED: usize = 2 * GATHER_MAX;
 /// Gathered members are filled up with zeros to a multiple of this: only whole blocks are summed.

@@ -2,9 +2,7 @@
 //! object of a class with several versions has its version too.
 
 use crate::checksum::UNSEALED;
-use crate::class::Class;
 use crate::id::ObjectId;
-use crate::request;
 
 /// Hidden member of every critical object. Only this crate can read or change it.
 #[derive(Debug)]
@@ -19,10 +17,9 @@ const _: () = assert!(size_of::<Header>() == 16, "the budget is 16 bytes per obj
 const BLANK: u64 = 1;
 
 impl Header {
-    /// The header of an object that the current request creates.
-    #[allow(clippy::new_without_default)] // it draws a new id: nothing a default should do
-    pub fn new() -> Self {
-        Header { id: request::new_id(), sum: UNSEALED }
+    /// The header of an object that was just created.
+    pub(crate) fn unsealed(id: ObjectId) -> Self {
+        Header { id, sum: UNSEALED }
     }
 
     /// The header of an object that is about to be replaced from packed bytes. Until then it fails every check.
@@ -67,36 +64,6 @@ impl Header {
     }
 }
 
-/// What stands before the members of an object.
-pub trait Front: Sized {
-    /// That of an object that the current request creates, of this class.
-    fn new(class: &'static Class) -> Self;
-    /// That of an object that is about to be replaced from packed bytes.
-    fn blank(class: &'static Class, id: ObjectId) -> Self;
-    /// Id and checksum.
-    fn header(&self) -> &Header;
-    /// The same, to change it.
-    fn header_mut(&mut self) -> &mut Header;
-}
-
-impl Front for Header {
-    #[inline]
-    fn new(_class: &'static Class) -> Self {
-        Header::new()
-    }
-    fn blank(_class: &'static Class, id: ObjectId) -> Self {
-        Header::blank(id)
-    }
-    #[inline]
-    fn header(&self) -> &Header {
-        self
-    }
-    #[inline]
-    fn header_mut(&mut self) -> &mut Header {
-        self
-    }
-}
-
 /// What stands before the members of an object whose class has several versions.
 #[derive(Debug)]
 pub struct VersionedHeader {
@@ -108,6 +75,22 @@ pub struct VersionedHeader {
 }
 
 impl VersionedHeader {
+    /// The header of an object that is in this version.
+    pub(crate) fn of(header: Header, version: u16) -> Self {
+        VersionedHeader { header, version, later: 0 }
+    }
+
+    /// Id and checksum.
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    #[inline]
+    pub(crate) fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
     /// The version in which the object was written last.
     #[inline]
     pub fn version(&self) -> u16 {
@@ -124,23 +107,5 @@ impl VersionedHeader {
 
     pub(crate) fn set_later(&mut self, sum: u64) {
         self.later = sum;
-    }
-}
-
-impl Front for VersionedHeader {
-    fn new(class: &'static Class) -> Self {
-        let version = class.version_as_of(request::behavior());
-        VersionedHeader { header: Header::new(), version, later: 0 }
-    }
-    fn blank(class: &'static Class, id: ObjectId) -> Self {
-        VersionedHeader { header: Header::blank(id), version: class.version, later: 0 }
-    }
-    #[inline]
-    fn header(&self) -> &Header {
-        &self.header
-    }
-    #[inline]
-    fn header_mut(&mut self) -> &mut Header {
-        &mut self.header
     }
 }

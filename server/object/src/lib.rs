@@ -77,6 +77,7 @@
 #[allow(unused_extern_crates)]
 extern crate self as object;
 
+mod acting;
 mod any;
 mod before;
 mod checksum;
@@ -89,6 +90,7 @@ mod critical;
 mod delta;
 mod difference;
 pub mod exempt;
+mod front;
 mod header;
 mod id;
 #[cfg(feature = "inject")]
@@ -152,7 +154,8 @@ pub mod hidden {
     pub use crate::class::Class;
     pub use crate::copy::LocalCopy;
     pub use crate::critical::{Members, blank, child_id, rename_child};
-    pub use crate::header::{Front, Header, VersionedHeader};
+    pub use crate::front::Front;
+    pub use crate::header::{Header, VersionedHeader};
     #[cfg(feature = "inject")]
     pub use crate::inject::Damage;
     pub use crate::inside::Through;

@@ -80,7 +80,7 @@ impl Clone for PieceMemory {
 
 impl Pieces {
     /// Bytes per piece (docs/design.md, section 3).
-    pub const PIECE: usize = 4096;
+    pub const PIECE: usize = checksum::GATHER_MAX;
     /// Bytes in front of the first piece of a long value, which are summed with the owner.
     pub const HEAD: usize = 256;
 

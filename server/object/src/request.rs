@@ -13,6 +13,7 @@
 //! thread-local because a request runs on one thread; readers that share a region each note the object for
 //! themselves, and neither writes to it.
 
+use crate::acting;
 use crate::any::AnyObject;
 use crate::checksum::UNSEALED;
 use crate::class::Class;
@@ -78,17 +79,12 @@ struct ScopeState {
     /// Which of them is forgotten next.
     oldest: Cell<u8>,
     position: Cell<u64>,
-    /// What the group acts as: it decides in which version of its class an object is written.
-    behavior: Cell<u16>,
     counter: Cell<u32>,
     /// Objects created outside of any request: in tests only.
     outside: Cell<u16>,
     /// Packed bytes stay on this replica, so that references may carry their hints.
     local: Cell<bool>,
 }
-
-/// Acts as the newest behavior that the program knows.
-const NEWEST: u16 = u16::MAX;
 
 /// Objects that are recognised without asking the ledger.
 const REMEMBERED: usize = 4;
@@ -113,7 +109,6 @@ thread_local! {
             entered: [const { Entered::none() }; REMEMBERED],
             oldest: Cell::new(0),
             position: Cell::new(0),
-            behavior: Cell::new(NEWEST),
             counter: Cell::new(0),
             outside: Cell::new(0),
             local: Cell::new(false),
@@ -142,24 +137,17 @@ pub fn begin(options: ScopeOptions) {
         scope.flags.set(flags);
         scope.forget();
         scope.position.set(options.position);
-        scope.behavior.set(NEWEST);
         scope.counter.set(0);
     });
+    acting::forget();
 }
 
 /// The open request runs while its group acts as this behavior of its service: what it creates or changes is written in
 /// the version of that time ([`critical`](crate::critical)). Without this, and outside of a request, in the newest one.
 pub fn act_as(behavior: u16) {
-    SCOPE.with(|scope| {
-        if scope.flags.get() & ACTIVE != 0 {
-            scope.behavior.set(behavior);
-        }
-    });
-}
-
-/// What the open request acts as.
-pub(crate) fn behavior() -> u16 {
-    SCOPE.with(|scope| scope.behavior.get())
+    if SCOPE.with(|scope| scope.flags.get() & ACTIVE != 0) {
+        acting::set(behavior);
+    }
 }
 
 /// As [`begin`], with before-images of whole objects, also where only hot members change. A request that is kept beyond
@@ -664,7 +652,7 @@ impl Drop for Closing {
 fn close() {
     SCOPE.with(|scope| {
         scope.flags.set(0);
-        scope.behavior.set(NEWEST);
         scope.forget();
     });
+    acting::forget();
 }

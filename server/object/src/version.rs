@@ -5,15 +5,15 @@
 //! whenever the others have changed, so that a handler that only reads finds them. They have a checksum of this replica
 //! alone. Members that an object's version has no more are blank.
 //!
-//! What a request changes, it writes in the version of the behavior that its group acts as ([`request::act_as`]): that
-//! is equal on all replicas, and the first change behind the activation of a new behavior makes the object one of the
-//! new version. No object changes its version without that, and none goes back.
+//! What a request changes, it writes in the version of the behavior that its group acts as
+//! ([`crate::request::act_as`]): that is equal on all replicas, and the first change behind the activation of a new
+//! behavior makes the object one of the new version. No object changes its version without that, and none goes back.
 
+use crate::acting;
 use crate::checksum::Summer;
 use crate::critical::Members;
 use crate::header::VersionedHeader;
 use crate::pack::Packer;
-use crate::request;
 use wire::{Malformed, Put, Reader};
 
 /// The checksum that the members of its version have now.
@@ -29,8 +29,8 @@ pub(crate) fn recompute<M: Members>(members: &M) -> u64 {
 /// The members were written by a request: it makes the object one of the version of its time.
 #[inline]
 pub(crate) fn advance<M: Members>(members: &mut M) {
-    if M::HAS_OLDER && members.version() < M::CLASS.version_as_of(request::behavior()) {
-        advance_to(members, M::CLASS.version_as_of(request::behavior()));
+    if M::HAS_OLDER && members.version() < M::CLASS.version_as_of(acting::behavior()) {
+        advance_to(members, M::CLASS.version_as_of(acting::behavior()));
     }
 }
 

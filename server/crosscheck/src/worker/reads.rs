@@ -1,8 +1,8 @@
 //! Execute: reads that take no batch, in a turn between two batches that has every lock.
 //!
 //! In verified mode no other replica computes their replies. So each is read twice there, from its ordered bytes on: a
-//! fault in the processor or in the request does not hit both runs alike. Objects are compared with their checksums. What
-//! differs, or meets a wrong object, has no reply here: it is ordered, and the replicas find what is wrong.
+//! fault in the processor or in the request does not hit both runs alike. Objects are compared with their checksums.
+//! What differs, or meets a wrong object, has no reply here: it is ordered, and the replicas find what is wrong.
 
 use execute::{ReadEnd, Runner};
 use schedule::{Lock, Turn};

@@ -48,10 +48,9 @@ pub(crate) fn retrieve(
 /// One key of `get` or `gets` that takes no batch: appends the item if there is one, as [`retrieve`] does, and changes
 /// nothing. A dead item stays until another request finds it.
 ///
-/// # Errors
-/// [`NeedsBatch`] if the access has to be noted ([`Item::must_note`]); if the item is alive at the time of the last batch
-/// and is not at `latest_us`: only a batch decides that it is gone; and when the reply would become longer than
-/// [`REPLY_BYTES`].
+/// # Errors [`NeedsBatch`] if the access has to be noted ([`Item::must_note`]); if the item is alive at the time of the
+/// last batch and is not at `latest_us`: only a batch decides that it is gone; and when the reply would become longer
+/// than [`REPLY_BYTES`].
 pub(crate) fn read(
     shard: &Shard,
     key: &Key,

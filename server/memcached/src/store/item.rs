@@ -161,8 +161,8 @@ impl Item {
             || self.accessed_s != seconds(now_us)
     }
 
-    /// Whether a read at this time has to note its access: the next eviction would take the item, or the last access was
-    /// noted a minute before, as memcached has it. So an item that is read stays; how often it was read, and `mg`'s
+    /// Whether a read at this time has to note its access: the next eviction would take the item, or the last access
+    /// was noted a minute before, as memcached has it. So an item that is read stays; how often it was read, and `mg`'s
     /// flags of accesses, may be a minute old.
     pub fn must_note(&self, now_us: u64) -> bool {
         self.marks.hits() == 0 || self.idle_s(now_us) >= ACCESS_NOTED_S

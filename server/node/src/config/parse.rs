@@ -196,8 +196,8 @@ fn read_reads(reader: &mut TableReader<'_>, mode: Mode, (processes, witness): (u
 /// For whom this setting is.
 pub fn may_read_locally(mode: Mode, processes: usize, witness: bool) -> Result<(), &'static str> {
     let has_third = processes > 2 || (witness && processes == 2);
-    let what = "\"local\" is for three or more replicas in a mode with X and G, or in one with V, where two and a witness \
-        will do";
+    let what =
+        "\"local\" is for three or more replicas in a mode with X and G or V; with V also two and a witness";
     let can_read = if mode.verified { has_third } else { mode.compares_reads() && processes > 2 };
     can_read.then_some(()).ok_or(what)
 }

@@ -24,6 +24,15 @@ pub trait Shelf: Region {
     fn shapes(&self) -> Vec<(&'static str, u16, u64)>;
 }
 
+/// A release: a function, so that its types have the path of this module.
+macro_rules! release {
+    ($name:ident, { $($items:tt)* }) => {
+        fn $name() -> Box<dyn Shelf> {
+            $($items)*
+        }
+    };
+}
+
 pub const RELEASES: [fn() -> Box<dyn Shelf>; 3] = [first, second, third];
 
 fn shapes_of<T: Region>() -> Vec<(&'static str, u16, u64)> {
@@ -48,7 +57,7 @@ pub struct Span {
 
 const SPAN: Span = Span { from: 3, to: 4 };
 
-fn first() -> Box<dyn Shelf> {
+release! { first, {
     #[critical]
     struct Job {
         key: u64,
@@ -157,10 +166,10 @@ fn first() -> Box<dyn Shelf> {
         }
     }
     Box::new(genesis(REGION_ID, Root::new))
-}
+}}
 
 /// A member has come, one has gone, one has another name, and two have another type.
-fn second() -> Box<dyn Shelf> {
+release! { second, {
     #[critical(version = 2)]
     struct Job {
         #[since(2, default = self.first_weight())]
@@ -325,10 +334,10 @@ fn second() -> Box<dyn Shelf> {
         }
     }
     Box::new(genesis(REGION_ID, Root::new))
-}
+}}
 
 /// One more member has come, which follows from one that came in the release before.
-fn third() -> Box<dyn Shelf> {
+release! { third, {
     #[critical(version = 3)]
     struct Job {
         /// Of one that comes behind it, it sees no value.
@@ -439,7 +448,7 @@ fn third() -> Box<dyn Shelf> {
         }
     }
     Box::new(genesis(REGION_ID, Root::new))
-}
+}}
 
 fn micros(seconds: u32) -> u64 {
     u64::from(seconds) * 1_000_000

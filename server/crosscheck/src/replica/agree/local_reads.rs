@@ -1,6 +1,6 @@
-//! The reads of a replica's own clients that take no batch, and how far each of them is. A read *arrives*, and waits for
-//! the next question to other replicas. Their answers *bind* it: it may run on the state after batch n, or a later one.
-//! It *runs* between two batches here, and its reply leaves when the replicas agree on it; `voted/reads.rs` and
+//! The reads of a replica's own clients that take no batch, and how far each of them is. A read *arrives*, and waits
+//! for the next question to other replicas. Their answers *bind* it: it may run on the state after batch n, or a later
+//! one. It *runs* between two batches here, and its reply leaves when the replicas agree on it; `voted/reads.rs` and
 //! `verified/reads.rs` have the questions, what agreement is, and why that is linearizable.
 //!
 //! *Order within a connection.* A read behind an unanswered request that was ordered is ordered too, and sees it. A

@@ -12,9 +12,9 @@
 //! - The reply to such a write left because f+1 replicas had executed it. One of them, A, is right.
 //! - If A is among those whose replies are compared, then it has read on a state that has the write, since it got the
 //!   question later, and its reply is the one that leaves.
-//! - Otherwise A was asked how far it is, after the read had come, and has answered with a batch that has the write or a
-//!   later one: *all* others are asked, not a majority. A reply counts only if it was read on the state after the latest
-//!   batch of these answers, or after a later one ([`Question::bound`]).
+//! - Otherwise A was asked how far it is, after the read had come, and has answered with a batch that has the write or
+//!   a later one: *all* others are asked, not a majority. A reply counts only if it was read on the state after the
+//!   latest batch of these answers, or after a later one ([`ReadQuestion::bound`]).
 //!
 //! A batch counts as soon as it was delivered: one that is executed out of order, by several workers, is not missed.
 //! That each has read on another state does no harm. If what was read has changed between them, the replies differ.
@@ -43,13 +43,13 @@ pub(super) struct CheckedReads {
     pub(super) own: LocalReads,
     place: InGroup,
     /// One at a time: the reads that come meanwhile share the next one.
-    question: Option<Question>,
+    question: Option<ReadQuestion>,
     /// Questions so far.
     asked: u64,
     /// The replica, from 0, that has compared last.
     compared_last: u8,
     /// Of each other replica: what it wants read, once the state is that after its batch.
-    wanted: BTreeMap<u8, Wanted>,
+    wanted: BTreeMap<u8, WantedReads>,
     /// What runs between two batches now, in its order, and how many reads each is.
     running: Vec<(Running, usize)>,
     /// Reads have run just now: batches that wait come first.
@@ -70,7 +70,7 @@ struct InGroup {
 
 /// Reads of own clients for which others were asked.
 #[derive(Debug)]
-struct Question {
+struct ReadQuestion {
     number: u64,
     asked_us: u64,
     /// A bit for each replica that has not said how far it is.
@@ -81,12 +81,12 @@ struct Question {
     reads: Vec<u64>,
     requests: Vec<Request>,
     /// The answers of those that read the same; none of one that has to read again, or for the first time.
-    answers: BTreeMap<u8, Option<Answer>>,
+    answers: BTreeMap<u8, Option<ReadElsewhere>>,
 }
 
 /// Another replica has read the same.
 #[derive(Debug)]
-struct Answer {
+struct ReadElsewhere {
     /// On the state after this batch.
     batch: u64,
     digests: Vec<Option<u128>>,
@@ -94,7 +94,7 @@ struct Answer {
 
 /// What another replica wants read.
 #[derive(Debug)]
-struct Wanted {
+struct WantedReads {
     number: u64,
     from: u64,
     requests: Vec<Request>,
@@ -159,7 +159,7 @@ impl CheckedReads {
         let queried = self.own.queried.iter();
         let (reads, requests) =
             queried.map(|read| (read.submission.number, read.submission.request.clone())).unzip();
-        let mut question = Question {
+        let mut question = ReadQuestion {
             number: self.asked,
             asked_us: now_us,
             awaited: 0,
@@ -204,7 +204,7 @@ impl CheckedReads {
             ReadMessage::Read { number, from: batch, requests } => {
                 if delivered.is_some() {
                     // Of each replica one: it asks the next question when it has given this one up.
-                    self.wanted.insert(from, Wanted { number, from: batch, requests });
+                    self.wanted.insert(from, WantedReads { number, from: batch, requests });
                 }
                 return Vec::new();
             }
@@ -223,7 +223,7 @@ impl CheckedReads {
                 };
                 let is_whole = digests.len() == question.reads.len();
                 if let Some(answer) = question.answers.get_mut(&from).filter(|_| is_whole) {
-                    *answer = Some(Answer { batch, digests });
+                    *answer = Some(ReadElsewhere { batch, digests });
                 }
             }
         }
@@ -244,12 +244,12 @@ impl CheckedReads {
         if !again.is_empty() {
             return again;
         }
-        let Some(Question { reads, answers, .. }) = self.question.take() else { return Vec::new() };
+        let Some(ReadQuestion { reads, answers, .. }) = self.question.take() else { return Vec::new() };
         let mut asked = reads.into_iter().enumerate();
         self.own.bind(bound, now_us, |read| {
             // Some were ordered meanwhile.
             let at = asked.find(|(_, number)| *number == read.submission.number);
-            let digest = |answer: &Option<Answer>| *answer.as_ref()?.digests.get(at?.0)?;
+            let digest = |answer: &Option<ReadElsewhere>| *answer.as_ref()?.digests.get(at?.0)?;
             read.compared = answers.values().map(digest).collect();
         });
         Vec::new()
@@ -281,7 +281,7 @@ impl CheckedReads {
     }
 }
 
-impl Question {
+impl ReadQuestion {
     /// To those that have not read, or too early: what to read.
     fn read_again(&self) -> Messages {
         let read = |(to, _): (&u8, _)| {

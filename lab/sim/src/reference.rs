@@ -165,7 +165,7 @@ impl<W: Workload> Executed<W> {
     /// All commands of a batch are executed.
     pub fn end_batch(&mut self, batch: u64) {
         let Self { model, time_us, behavior, past: Some(past), .. } = self else { return };
-        past.insert(batch, PastModel { model: model.clone(), time_us: *time_us, behavior: *behavior });
+        past.insert(batch, PastModel { model: model.for_reads(), time_us: *time_us, behavior: *behavior });
         if past.len() > PAST_KEPT {
             past.pop_first();
         }
@@ -235,7 +235,7 @@ impl<W: Workload> Reference for Executed<W> {
             return Some(Ok(()));
         }
         let expected = match place.request {
-            u16::MAX => self.reads.get(&command)?.clone(),
+            u16::MAX => self.reads.remove(&command)?,
             _ => self.expected.get(&place)?.clone(),
         };
         Some(self.model.compare(&expected, place, reply))

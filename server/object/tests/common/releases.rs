@@ -168,7 +168,7 @@ release! { first, {
     Box::new(genesis(REGION_ID, Root::new))
 }}
 
-/// A member has come, one has gone, one has another name, and two have another type.
+// A member has come, one has gone, one has another name, and two have another type.
 release! { second, {
     #[critical(version = 2)]
     struct Job {
@@ -336,7 +336,7 @@ release! { second, {
     Box::new(genesis(REGION_ID, Root::new))
 }}
 
-/// One more member has come, which follows from one that came in the release before.
+// One more member has come, which follows from one that came in the release before.
 release! { third, {
     #[critical(version = 3)]
     struct Job {

@@ -329,12 +329,12 @@ pub const MUTATIONS: [Mutation; 50] = [
     .with_v(),
     mutation(
         "uncompared-reads",
-        "the reply to a read without a batch leaves although others have read another one",
-        &[(P(S::ReadsUncompared), All)],
+        "a reply without a batch leaves although others have read another; nothing is repaired",
+        &[(P(S::ReadsUncompared), All), (P(S::NeverRepairs), All)],
         "reseal",
         "replies",
     )
-    .from(2),
+    .from(10),
     mutation(
         "two-words",
         "a replica sends a second token for a batch, in place of one that comes later",

@@ -355,7 +355,7 @@ fn two_replicas_verify_each_other_alone_or_with_a_witness() {
         assert!(settings.reads == crosscheck::Reads::Local && settings.group_reads_locally());
         assert_eq!(parse("copy", &config.to_toml()), Ok(config));
     }
-    for text in [two, &shelf().replacen("\"RDGX\"", "\"RD00\"", 1)] {
+    for text in [two, &shelf().replacen("mode = \"RDGX\"", "mode = \"RD00\"", 1)] {
         assert!(reported(&local(text)).contains("in a mode with X and G"), "{}", reported(&local(text)));
     }
 }

@@ -14,7 +14,9 @@ use super::scrubs::Scrubs;
 use super::settings::OwnSettings;
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
+use crate::clients::{Reply, Submission};
 use crate::hooks::{FaultPoint, Hooks};
+use crate::reads::ReadReply;
 use crate::running::{Executed, Runs};
 use crate::service::Service;
 use crate::state::CheckpointHead;
@@ -56,6 +58,15 @@ impl<S: Service, W: World> Core<S, W> {
         if let Some(executed) = self.executor.on_executed(batch) {
             env.peers.progress.executed = executed;
         }
+    }
+
+    /// The reply to a read leaves that took no batch; it was read on the state after this one.
+    pub(super) fn answer_read(&mut self, batch: u64, read: Submission, reply: ReadReply) {
+        let (Submission { to, request, .. }, ReadReply { bytes, digest }) = (read, reply);
+        self.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
+        self.env.tally.reads.local += 1;
+        let reply = Reply { request_checksum: request.checksum, bytes, voted: Some(digest) };
+        self.clients.answer_read(to, reply);
     }
 
     /// If this replica leads and a timer is due, orders a request that only passes time.

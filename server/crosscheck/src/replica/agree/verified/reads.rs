@@ -21,11 +21,10 @@ use verify::ExecutorEvent;
 
 use super::Speculator;
 use crate::boundary::BoundaryWork;
-use crate::clients::{Reply, Submission};
 use crate::hooks::{Hooks, Rule};
-use crate::reads::{ReadReply, ReadsDone, RunningReads};
+use crate::reads::{ReadsDone, RunningReads};
 use crate::service::Service;
-use crate::world::{Observation, World};
+use crate::world::World;
 
 /// What reads without a batch act on.
 pub(super) struct ReadStage<'s, 'r, S: Service, W: World>(&'s mut Speculator<'r, S, W>);
@@ -87,14 +86,8 @@ impl<S: Service, W: World> ReadStage<'_, '_, S, W> {
         let waits = self.0.core.env.hooks.keeps(Rule::ReadsWaitUntilStable);
         let stable = if waits { self.0.stage.stable() } else { u64::MAX };
         let Some(reads) = &mut self.0.stage.reads else { return };
-        while let Some((batch, Submission { to, request, .. }, reply)) = reads.leave(stable) {
-            let ReadReply { bytes, digest } = reply;
-            self.0.core.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
-            self.0.core.env.tally.reads.local += 1;
-            self.0
-                .core
-                .clients
-                .answer_read(to, Reply { request_checksum: request.checksum, bytes, voted: Some(digest) });
+        while let Some((batch, read, reply)) = reads.leave(stable) {
+            self.0.core.answer_read(batch, read, reply);
         }
     }
 }

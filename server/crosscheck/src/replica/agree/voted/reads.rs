@@ -30,13 +30,12 @@ use verify::limits::RESEND_US;
 use super::super::local_reads::LocalReads;
 use super::Voted;
 use super::read_message::ReadMessage;
-use crate::clients::{Reply, Submission};
 use crate::hooks::{Hooks, Rule};
 use crate::limits;
 use crate::reads::{ReadReply, ReadsDone, RunningReads};
 use crate::replica::core::Core;
 use crate::service::Service;
-use crate::world::{Observation, World};
+use crate::world::World;
 
 /// The reads of own clients, and those that other replicas want compared.
 pub(super) struct CheckedReads {
@@ -195,39 +194,23 @@ impl CheckedReads {
         delivered: Option<u64>,
         now_us: u64,
     ) -> Messages {
-        let question = self.question.as_mut();
         match message {
             ReadMessage::Ask { number } => {
                 let at = delivered.map(|batch| (from, ReadMessage::At { number, batch }));
-                return at.into_iter().collect();
+                at.into_iter().collect()
             }
             ReadMessage::Read { number, from: batch, requests } => {
                 if delivered.is_some() {
                     // Of each replica one: it asks the next question when it has given this one up.
                     self.wanted.insert(from, WantedReads { number, from: batch, requests });
                 }
-                return Vec::new();
+                Vec::new()
             }
-            ReadMessage::At { number, batch } => {
-                let Some(question) = question.filter(|question| question.number == number) else {
-                    return Vec::new();
-                };
-                if question.awaited >> from & 1 == 1 {
-                    question.awaited &= !(1 << from);
-                    question.bound = question.bound.max(batch);
-                }
-            }
-            ReadMessage::Were { number, batch, digests } => {
-                let Some(question) = question.filter(|question| question.number == number) else {
-                    return Vec::new();
-                };
-                let is_whole = digests.len() == question.reads.len();
-                if let Some(answer) = question.answers.get_mut(&from).filter(|_| is_whole) {
-                    *answer = Some(ReadElsewhere { batch, digests });
-                }
+            answer => {
+                self.question.iter_mut().for_each(|question| question.receive(from, &answer));
+                self.bind(now_us)
             }
         }
-        self.bind(now_us)
     }
 
     /// All have answered: the reads may run here. Those that have read too early read again.
@@ -282,6 +265,24 @@ impl CheckedReads {
 }
 
 impl ReadQuestion {
+    /// Another replica's answer, if it is one to this question.
+    fn receive(&mut self, from: u8, answer: &ReadMessage) {
+        match answer {
+            ReadMessage::At { number, batch } if *number == self.number && self.awaited >> from & 1 == 1 => {
+                self.awaited &= !(1 << from);
+                self.bound = self.bound.max(*batch);
+            }
+            ReadMessage::Were { number, batch, digests }
+                if *number == self.number && digests.len() == self.reads.len() =>
+            {
+                if let Some(answer) = self.answers.get_mut(&from) {
+                    *answer = Some(ReadElsewhere { batch: *batch, digests: digests.clone() });
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// To those that have not read, or too early: what to read.
     fn read_again(&self) -> Messages {
         let read = |(to, _): (&u8, _)| {
@@ -295,7 +296,12 @@ impl ReadQuestion {
 impl Voted {
     /// Asks for reads, and runs those that may. Returns whether there is more to do at once.
     pub(super) fn advance_reads<S: Service, W: World>(&mut self, core: &mut Core<S, W>) -> bool {
-        let Some(reads) = self.reads.as_mut().filter(|reads| !reads.is_idle()) else { return false };
+        let Some(reads) = &mut self.reads else { return false };
+        // Decided anew each time: reads that were ordered meanwhile wait for nothing.
+        reads.waits_for_end = false;
+        if reads.is_idle() {
+            return false;
+        }
         let Some(execution) = &core.executor.running else { return false };
         let (now_us, delivered) = (core.time.listened_us(), execution.delivered());
         if !reads.own.is_empty() {
@@ -363,12 +369,8 @@ impl Voted {
             core.env.tally.reads.ordered +=
                 own.order_all_of(to, &mut core.clients.in_order, &mut core.order.to_order);
         }
-        while let Some((batch, Submission { to, request, .. }, reply)) = own.leave(u64::MAX) {
-            let ReadReply { bytes, digest } = reply;
-            core.env.world.see(Observation::ReadHere { batch, to, reply: &bytes });
-            core.env.tally.reads.local += 1;
-            let reply = Reply { request_checksum: request.checksum, bytes, voted: Some(digest) };
-            core.clients.answer_read(to, reply);
+        while let Some((batch, read, reply)) = own.leave(u64::MAX) {
+            core.answer_read(batch, read, reply);
         }
     }
 
@@ -408,7 +410,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::clients::ReplyTo;
+    use crate::clients::{ReplyTo, Submission};
     use crate::replica::in_order::ByConnection;
 
     /// Replica 1 of a group, with reads of clients that have a connection each.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use args::{Lab, LabCommand};
 use clap::Parser;
-use cli::service::Memcached;
+use cli::service::{Memcached, lab};
 use node::outcome::{self, CommandOutcome};
 use node::{NodeCommand, RunCommand, program};
 
@@ -21,8 +21,10 @@ use node::{NodeCommand, RunCommand, program};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    program::enter::<Memcached>();
-    outcome::report(run(Lab::parse().command))
+    let behaviors = lab::behaviors();
+    program::enter_as::<Memcached>(behaviors.clone().unwrap_or_default());
+    let command = Lab::parse().command;
+    outcome::report(behaviors.map_err(outcome::misuse).and_then(|_| run(command)))
 }
 
 fn run(command: LabCommand) -> CommandOutcome {

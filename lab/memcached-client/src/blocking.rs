@@ -259,6 +259,21 @@ impl Client {
         })
     }
 
+    /// `stats behavior`, which servers of the laboratory know: the behavior as which their group acts.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn behavior(&mut self) -> Result<u16, Failure> {
+        self.queued.extend_from_slice(b"stats behavior\r\n");
+        self.flush()?;
+        self.take(|reply| match reply {
+            TextReply::Number(digits) => {
+                Ok(reply::number(digits).and_then(|number| u16::try_from(number).ok()))
+            }
+            _ => Ok(None),
+        })
+    }
+
     /// `incr`: the new number, or `None` when there is no such key.
     ///
     /// # Errors

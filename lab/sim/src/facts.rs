@@ -254,7 +254,8 @@ impl Facts {
                 self.planned.insert(Place::new(batch, number as u16), Place::new(batch, turn as u16));
             }
             if let Some(behavior) = crosscheck::behavior::wanted_by(&request.bytes) {
-                let needed = self.faults() as u32 + 1;
+                // Of two one is enough: where one goes on alone, no other one is left.
+                let needed = self.must_record() as u32;
                 model.want((ordered.origin, behavior), needed, Place::new(batch, number as u16));
             }
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {

@@ -183,6 +183,13 @@ fn a_group_serves_without_as_many_as_it_says_may_fail() {
     assert!(sum.offered > 0 && sum.installed > 0, "{sum:?}");
 }
 
+/// An operator lets a group go on with one replica of three, whose release knows only the newest behavior, and the
+/// group has not changed to it yet: the others take its state as it is.
+#[test]
+fn a_group_whose_release_has_dropped_the_first_behavior_is_founded_again() {
+    keeps_every_promise(4_830_157, &Options { strokes: 6, ..options("all") });
+}
+
 /// Defects of a review, which mutations bring back (`ordered-only`, `half-joined`, `advice`, `impatient`, `accuser`):
 /// the runs that show them, without the mutations.
 #[test]

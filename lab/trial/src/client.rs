@@ -2,8 +2,9 @@
 //! times.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,6 +27,8 @@ pub const RECONNECT: Duration = Duration::from_millis(30);
 pub const KEYS: (u16, u16) = (12, 4);
 /// Keys of one `gets`, at most.
 const MOST_AT_ONCE: u64 = 4;
+/// One in so many requests asks for the behavior, in runs with upgrades.
+const BEHAVIOR_EACH: u64 = 8;
 /// Bytes of long values in all clients' requests and replies, per second.
 const MOST_BYTES_PER_SECOND: f64 = 16e6;
 /// Fills long values. Runs of it are folded in histories.
@@ -60,6 +63,8 @@ pub struct SharedRun {
     pub answered_by: Vec<AtomicU64>,
     /// The group answers no more: nothing is read once again.
     pub hopeless: AtomicBool,
+    /// The latest behavior that a client was answered with; none where releases have no behaviors.
+    pub behavior: Option<AtomicU16>,
     /// Announced windows, and the run's clock.
     pub announcer: Arc<Announcer>,
     /// Clients send no more requests.
@@ -145,6 +150,9 @@ impl TrialClient {
             }
             let ask = self.draw_ask();
             self.ask(&ask);
+            if self.place.shared.behavior.is_some() && self.draw.below(BEHAVIOR_EACH) == 0 {
+                self.ask_behavior();
+            }
             let pause = self.place.shared.interval_of(self.generation).mul_f64(2.0 * self.draw.unit());
             thread::sleep(pause);
         }
@@ -264,6 +272,37 @@ impl TrialClient {
         }
     }
 
+    /// Asks as which behavior the group acts. It never acts as an earlier one again.
+    fn ask_behavior(&mut self) {
+        let (Some(connection), Some(latest)) = (&mut self.connection, &self.place.shared.behavior) else {
+            return;
+        };
+        self.place.shared.sent.fetch_add(1, Ordering::Relaxed);
+        let (before, sent) = (latest.load(Ordering::SeqCst), self.place.shared.announcer.now());
+        let answer = connection.behavior();
+        let answered = self.place.now();
+        match answer {
+            Ok(behavior) => {
+                self.place
+                    .shared
+                    .behavior
+                    .iter()
+                    .for_each(|latest| _ = latest.fetch_max(behavior, Ordering::SeqCst));
+                self.place.answered(answered);
+                if behavior < before {
+                    self.impossible(
+                        answered,
+                        format!("the group acts as behavior {behavior}, after {before}"),
+                    );
+                }
+            }
+            Err(trouble) => {
+                self.no_answer(sent, answered, &trouble, &"stats behavior");
+                self.move_on();
+            }
+        }
+    }
+
     /// Remembers a value for a later `cas`.
     fn remember(&mut self, key: u16, found: Option<Value>, event: &Operation) {
         match (found, event) {
@@ -274,16 +313,24 @@ impl TrialClient {
     }
 
     fn failed(&mut self, ask: &Ask, sent: u64, ended: u64, trouble: &NoReply) {
-        let (client, replica) = (self.place.number, self.place.replica());
-        if let NoReply::Malformed(what) = trouble {
-            let what = format!("{ask:?}: {what}");
-            let _ = self.history.send(HistoryEvent::Impossible { client, replica, at: ended, what });
-        }
-        self.place.failed(sent, ended, trouble.to_string());
+        self.no_answer(sent, ended, trouble, ask);
         if let Some((key, event)) = unanswered(ask) {
             self.record(key, sent, NEVER, event, None);
         }
         self.move_on();
+    }
+
+    /// Records that a request was not answered, or in a way that no correct server answers.
+    fn no_answer(&mut self, sent: u64, ended: u64, trouble: &NoReply, ask: &dyn Debug) {
+        if let NoReply::Malformed(what) = trouble {
+            self.impossible(ended, format!("{ask:?}: {what}"));
+        }
+        self.place.failed(sent, ended, trouble.to_string());
+    }
+
+    fn impossible(&self, at: u64, what: String) {
+        let (client, replica) = (self.place.number, self.place.replica());
+        let _ = self.history.send(HistoryEvent::Impossible { client, replica, at, what });
     }
 
     fn record(&self, key: u16, sent: u64, answered: u64, event: Operation, unique: Option<u64>) {

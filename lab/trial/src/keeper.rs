@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use cli::service::lab;
 use crosscheck::admin::{
     AdminCommand, EvidenceList, EvidenceRecord, ReplicaPhase, StateDigest, Status, VerificationStatus,
 };
@@ -23,6 +24,7 @@ use serde::Serialize;
 
 use crate::announce::Announcer;
 use crate::plan::Plan;
+use crate::releases::Releases;
 use crate::replica::{self, limit_memory};
 use crate::testbed::Testbed;
 
@@ -87,6 +89,8 @@ struct WatchedReplica {
 struct Sight {
     /// The program that replicas are; none: this one.
     program: Option<PathBuf>,
+    /// The release that each replica's next process is.
+    releases: Mutex<Releases>,
     testbed: Arc<Testbed>,
     watched: Vec<Mutex<WatchedReplica>>,
     deaths: Mutex<Vec<Death>>,
@@ -98,14 +102,19 @@ impl Sight {
     fn watched(&self, number: usize) -> MutexGuard<'_, WatchedReplica> {
         self.watched[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn releases(&self) -> MutexGuard<'_, Releases> {
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ClusterHooks for Sight {
     fn spawn(&self, replica: u8, command: Command) -> std::io::Result<Process> {
-        let command = match &self.program {
+        let mut command = match &self.program {
             None => command,
             Some(program) => in_place_of(&command, program),
         };
+        command.env(lab::RELEASE, self.releases().of(usize::from(replica) - 1).to_string());
         self.testbed.hosts[usize::from(replica) - 1]
             .run(move || Process::spawn(command, Stdio::null(), Stdio::piped()))
     }
@@ -178,6 +187,7 @@ impl Keeper {
         };
         let sight = Arc::new(Sight {
             program,
+            releases: Mutex::new(Releases::new(plan.replicas)),
             testbed: Arc::clone(testbed),
             watched: (0..plan.replicas).map(|_| Mutex::default()).collect(),
             deaths: Mutex::default(),
@@ -225,6 +235,20 @@ impl Keeper {
             thread::sleep(WATCH);
         }
         self.keep_down(number, true);
+    }
+
+    /// Replicas that may become of another release now.
+    pub fn upgradable(&self, choice: u64) -> Vec<usize> {
+        self.sight.releases().due(choice)
+    }
+
+    /// Ends a replica's process, and keeps it down; the next one is of another release. Returns both releases.
+    pub fn upgrade(&self, number: usize, is_killed: bool) -> (u16, u16) {
+        if !is_killed {
+            self.shut_down(number, STOP);
+        }
+        self.keep_down(number, true);
+        self.sight.releases().change(number)
     }
 
     /// Stops a replica's process where it is, or lets it continue.
@@ -343,6 +367,9 @@ impl Keeper {
                 _ if status.armed > 0 => format!("has {} faults armed", status.armed),
                 _ if status.alone => "hears too few others".to_owned(),
                 _ if status.verification.as_ref().is_some_and(VerificationStatus::lags) => "lags".to_owned(),
+                _ if status.behavior != self.sight.releases().oldest() && self.sight.program.is_none() => {
+                    format!("acts as behavior {}", status.behavior)
+                }
                 _ => {
                     leaders.extend(status.leader);
                     continue;

@@ -25,6 +25,7 @@ pub mod keeper;
 mod place;
 pub mod plan;
 pub mod recovery;
+mod releases;
 pub mod replica;
 pub mod report;
 pub mod run;

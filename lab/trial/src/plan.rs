@@ -10,12 +10,15 @@ use crate::draw::stream;
 use crate::service::TrialService;
 
 /// The plans that come with the program: name and text.
-const SHIPPED: [(&str, &str); 11] = [
+const SHIPPED: [(&str, &str); 14] = [
     ("everything", include_str!("../plans/everything.toml")),
     ("verified", include_str!("../plans/verified.toml")),
     ("network", include_str!("../plans/network.toml")),
     ("disk", include_str!("../plans/disk.toml")),
     ("corruption", include_str!("../plans/corruption.toml")),
+    ("upgrades", include_str!("../plans/upgrades.toml")),
+    ("upgrades-disk", include_str!("../plans/upgrades-disk.toml")),
+    ("upgrades-faults", include_str!("../plans/upgrades-faults.toml")),
     ("quick", include_str!("../plans/quick.toml")),
     ("control", include_str!("../plans/control.toml")),
     ("sql", include_str!("../plans/sql.toml")),
@@ -150,6 +153,9 @@ pub struct Trouble {
     /// Memory: MiB that the process may still allocate.
     #[serde(default)]
     pub more_mb: u64,
+    /// Upgrade: whether the old process is killed; otherwise SIGTERM ends it.
+    #[serde(default)]
+    pub killed: bool,
     /// Slow disk: the milliseconds by which the sync of a checkpoint takes longer.
     #[serde(default)]
     pub sync_ms: u64,
@@ -171,6 +177,9 @@ pub enum TroubleKind {
     Kill,
     /// SIGSTOP, and SIGCONT at the end.
     Pause,
+    /// Its process is ended, and at the end one of another release is started: the next one, or, while the group has
+    /// both, sometimes the one before.
+    Upgrade,
     /// No byte is free on its disk.
     DiskFull,
     /// Checkpoints take long to reach its disk.
@@ -316,6 +325,11 @@ impl Plan {
         self.replicas - usize::from(self.witness)
     }
 
+    /// Whether replicas become of other releases.
+    pub fn upgrades(&self) -> bool {
+        self.troubles.iter().any(|trouble| trouble.kind == TroubleKind::Upgrade)
+    }
+
     /// Reads and checks a plan's text.
     ///
     /// # Errors
@@ -402,6 +416,9 @@ impl Plan {
             TroubleKind::SlowDisk if !(1..=60_000).contains(&trouble.sync_ms) => {
                 bail!("slow-disk needs sync_ms, from 1 to 60000")
             }
+            TroubleKind::Upgrade if self.service != TrialService::Memcached => {
+                bail!("upgrade needs service = \"memcached\": the laboratory has releases of it only")
+            }
             TroubleKind::Loss if !(0.0..=100.0).contains(&trouble.percent) || trouble.percent == 0.0 => {
                 bail!("loss needs percent, above 0 and up to 100")
             }
@@ -475,6 +492,7 @@ impl TroubleKind {
             TroubleKind::Delay => "delay",
             TroubleKind::Kill => "kill",
             TroubleKind::Pause => "pause",
+            TroubleKind::Upgrade => "upgrade",
             TroubleKind::DiskFull => "disk-full",
             TroubleKind::SlowDisk => "slow-disk",
             TroubleKind::Memory => "memory",
@@ -509,6 +527,8 @@ impl Trouble {
             }
             TroubleKind::Kill => "kill -9, and a restart".to_owned(),
             TroubleKind::Pause => "pause (SIGSTOP, SIGCONT)".to_owned(),
+            TroubleKind::Upgrade if self.killed => "kill -9, and a start of another release".to_owned(),
+            TroubleKind::Upgrade => "SIGTERM, and a start of another release".to_owned(),
             TroubleKind::DiskFull => "disk full".to_owned(),
             TroubleKind::SlowDisk => format!("slow disk: {} ms more per checkpoint", self.sync_ms),
             TroubleKind::Memory => format!("memory limit, {} MiB above what it has", self.more_mb),
@@ -528,8 +548,8 @@ mod tests {
         assert!(plans.iter().any(|plan| plan.expect_wrong), "one is wrong on purpose");
         let covered =
             |kind| plans.iter().any(|plan| plan.troubles.iter().any(|trouble| trouble.kind == kind));
-        use TroubleKind::{Calm, Delay, DiskFull, Kill, Loss, Memory, Partition, Pause};
-        for kind in [Calm, Partition, Loss, Delay, Kill, Pause, DiskFull, Memory] {
+        use TroubleKind::{Calm, Delay, DiskFull, Kill, Loss, Memory, Partition, Pause, Upgrade};
+        for kind in [Calm, Partition, Loss, Delay, Kill, Pause, Upgrade, DiskFull, Memory] {
             assert!(covered(kind), "{kind:?} is in no plan");
         }
     }

@@ -344,8 +344,9 @@ pub fn episode_line(episode: &Episode) -> String {
         0 => String::new(),
         count => format!("; {count} RECORDS BLAME OTHERS"),
     };
+    let note = episode.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
     format!(
-        "{:>3}. replica {}{}: {}, {:.1} s; {} faults; {healed}{others}",
+        "{:>3}. replica {}{}: {}{note}, {:.1} s; {} faults; {healed}{others}",
         episode.number,
         episode.victim,
         if episode.led { " (leader)" } else { "" },

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -457,6 +457,7 @@ impl TrialLoad {
             answered_at: (0..plan.all_clients()).map(|_| AtomicU64::new(0)).collect(),
             answered_by: (0..plan.executors()).map(|_| AtomicU64::new(0)).collect(),
             hopeless: AtomicBool::new(false),
+            behavior: plan.upgrades().then(AtomicU16::default),
             announcer: Arc::clone(&cluster.announcer),
             over: AtomicBool::new(false),
             sent: AtomicU64::new(0),

@@ -58,6 +58,14 @@ pub trait KeyStore: Debug + Send {
     /// As for [`KeyStore::gets`].
     fn delete(&mut self, key: &str) -> Result<bool, Failure>;
 
+    /// The behavior as which the group acts, of a service whose releases have several.
+    ///
+    /// # Errors
+    /// As for [`KeyStore::gets`].
+    fn behavior(&mut self) -> Result<u16, Failure> {
+        Ok(0)
+    }
+
     /// Adds to a number; returns the sum, or none where nothing is there.
     ///
     /// # Errors
@@ -80,6 +88,10 @@ impl KeyStore for Client {
 
     fn delete(&mut self, key: &str) -> Result<bool, Failure> {
         Client::delete(self, key)
+    }
+
+    fn behavior(&mut self) -> Result<u16, Failure> {
+        Client::behavior(self)
     }
 
     fn incr(&mut self, key: &str, by: u64) -> Result<Option<u64>, Failure> {

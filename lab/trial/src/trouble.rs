@@ -11,17 +11,21 @@ use crate::testbed::Testbed;
 
 /// The victim of a trouble that begins now, from 0; never `spared`.
 pub fn victim(stroke: &Stroke, keeper: &Keeper, spared: Option<usize>) -> usize {
+    let of = match stroke.trouble.kind {
+        TroubleKind::Upgrade => keeper.upgradable(stroke.choice),
+        _ => (0..keeper.size()).collect(),
+    };
     // Between two leaders any replica may be the victim.
-    chosen(stroke, keeper.size(), keeper.leader(), spared)
+    chosen(stroke, &of, keeper.leader(), spared)
 }
 
-fn chosen(stroke: &Stroke, size: usize, leader: Option<usize>, spared: Option<usize>) -> usize {
+fn chosen(stroke: &Stroke, of: &[usize], leader: Option<usize>, spared: Option<usize>) -> usize {
     let fits = |number: &usize| match (stroke.trouble.victim, leader) {
         (Victim::Leader, Some(leader)) => *number == leader,
         (Victim::Follower, Some(leader)) => *number != leader,
         _ => true,
     };
-    let may_be: Vec<usize> = (0..size).filter(|number| Some(*number) != spared).collect();
+    let may_be: Vec<usize> = of.iter().copied().filter(|number| Some(*number) != spared).collect();
     let meant: Vec<usize> = may_be.iter().copied().filter(fits).collect();
     // Where the meant one is spared, another one is the victim.
     let of = if meant.is_empty() { may_be } else { meant };
@@ -71,6 +75,10 @@ impl Active {
             }),
             TroubleKind::Kill => self.keeper.keep_down(self.victim, true),
             TroubleKind::Pause => self.keeper.freeze(self.victim, true),
+            TroubleKind::Upgrade => {
+                let (from, to) = self.keeper.upgrade(self.victim, trouble.killed);
+                self.note = Some(format!("from release {from} to {to}"));
+            }
             TroubleKind::DiskFull => {
                 let written = fill_disk(&self.testbed, self.victim, true);
                 self.note = Some(format!("{written} bytes filled the disk"));
@@ -94,7 +102,7 @@ impl Active {
         match self.trouble.kind {
             TroubleKind::Calm => {}
             TroubleKind::Partition | TroubleKind::Loss | TroubleKind::Delay => self.set_links(Way::default()),
-            TroubleKind::Kill => self.keeper.keep_down(self.victim, false),
+            TroubleKind::Kill | TroubleKind::Upgrade => self.keeper.keep_down(self.victim, false),
             TroubleKind::Pause => self.keeper.freeze(self.victim, false),
             TroubleKind::DiskFull => drop(fill_disk(&self.testbed, self.victim, false)),
             TroubleKind::SlowDisk => slow_disk(&self.testbed, self.victim, Duration::ZERO),
@@ -146,14 +154,14 @@ mod tests {
         for choice in 0..9 {
             stroke.choice = choice;
             stroke.trouble.victim = Victim::Leader;
-            assert_eq!(chosen(&stroke, 3, Some(1), Some(2)), 1);
-            assert_ne!(chosen(&stroke, 3, Some(1), Some(1)), 1);
-            assert_eq!(chosen(&stroke, 2, Some(1), Some(1)), 0);
+            assert_eq!(chosen(&stroke, &[0, 1, 2], Some(1), Some(2)), 1);
+            assert_ne!(chosen(&stroke, &[0, 1, 2], Some(1), Some(1)), 1);
+            assert_eq!(chosen(&stroke, &[0, 1], Some(1), Some(1)), 0);
             stroke.trouble.victim = Victim::Follower;
-            assert_eq!(chosen(&stroke, 3, Some(1), Some(2)), 0);
-            assert_eq!(chosen(&stroke, 2, Some(1), Some(0)), 1, "no other one is left");
+            assert_eq!(chosen(&stroke, &[0, 1, 2], Some(1), Some(2)), 0);
+            assert_eq!(chosen(&stroke, &[0, 1], Some(1), Some(0)), 1, "no other one is left");
             stroke.trouble.victim = Victim::Any;
-            assert!(matches!(chosen(&stroke, 3, None, Some(2)), 0 | 1));
+            assert!(matches!(chosen(&stroke, &[0, 1, 2], None, Some(2)), 0 | 1));
         }
     }
 

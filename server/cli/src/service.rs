@@ -1,14 +1,14 @@
 //! memcached as the service of this program: its settings, and how a replica of it is built.
 
 #[cfg(feature = "lab")]
-mod lab;
+pub mod lab;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crosscheck::MakeProtocol;
+use crosscheck::{Behaviors, MakeProtocol};
 #[cfg(feature = "lab")]
-pub use lab::Experiment;
+use lab::Experiment;
 use memcached::limits::{ITEM_BYTES_MAX, ITEM_BYTES_MIN, LARGEST_ITEMS_PER_SHARD, MEMORY_MB_MAX};
 use memcached::settings::{ITEM, MEMORY};
 use node::config::{PasswordFile, TableReader};
@@ -30,6 +30,8 @@ pub struct Memcached;
 impl Application for Memcached {
     const NAME: &'static str = "crosscheck";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    // The laboratory's command can be started as a later release (`lab::behaviors`).
+    const BEHAVIORS: Behaviors = Behaviors::FIRST;
     const ABOUT: &'static str = "A replicated, self-checking, self-repairing memcached-compatible server";
     const PORT: u16 = 11_211;
     const OBJECTS: &'static str = "  \

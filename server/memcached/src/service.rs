@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+#[cfg(feature = "lab")]
+use crosscheck::Behaviors;
 use crosscheck::object::{Members, ObjectId, Region, RegionId, Sealed, Shape};
 use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
@@ -169,6 +171,8 @@ impl Memcached {
                 begin(part)..begin(part.saturating_add(1))
             }
             List::Cachedump { .. } | List::Sizes => 0..shards,
+            #[cfg(feature = "lab")]
+            List::Behavior => 0..0,
         }
     }
 
@@ -231,6 +235,11 @@ impl Memcached {
                 reply.extend_from_slice(b"OK\r\n");
                 Ok(())
             }
+            #[cfg(feature = "lab")]
+            Command::List { list: List::Behavior } => {
+                reply.extend_from_slice(format!("{}\r\n", cx.behavior()).as_bytes());
+                Ok(())
+            }
             Command::List { list } => self.list(cx, *list, reply),
             Command::MemoryLimit { megabytes, .. } => {
                 match self.limit_memory(cx, *megabytes)? {
@@ -265,6 +274,10 @@ impl Memcached {
 }
 
 impl Service for Memcached {
+    /// Builds of the laboratory have a second one, for tests of upgrades.
+    #[cfg(feature = "lab")]
+    const BEHAVIORS: Behaviors = Behaviors::up_to(2);
+
     type Request = Command;
 
     fn decode(&self, ordered: &Bytes) -> Result<Command, Malformed> {

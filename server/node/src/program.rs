@@ -44,12 +44,17 @@ const UNNAMED: Program = Program {
 
 /// From now on this process is the program of `A`. A second call changes nothing.
 pub fn enter<A: Application>() {
+    enter_as::<A>(A::BEHAVIORS);
+}
+
+/// The same for a release that can act as these behaviors: for tests of upgrades.
+pub fn enter_as<A: Application>(behaviors: Behaviors) {
     let _ = PROGRAM.set(Program {
         name: A::NAME,
         version: A::VERSION,
         about: A::ABOUT,
         port: A::PORT,
-        behaviors: A::BEHAVIORS,
+        behaviors,
         objects: A::OBJECTS,
         object: A::OBJECT,
         memory_field: A::Options::default().memory_mb().map(|(field, _)| field),

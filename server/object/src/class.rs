@@ -101,7 +101,7 @@ impl Class {
     }
 }
 
-const ONE_TAG: &str = "two versions of this class cannot be told apart: give a member of one another name";
+const ONE_TAG: &str = "two versions of this class have the same tag: give a member of one another name";
 
 const fn tag_in(tag: u32, version: u16) -> u32 {
     fnv(fnv(tag, b"/"), &version.to_le_bytes())

@@ -74,10 +74,10 @@ pub fn start(
 
 /// What the workload changes in the service.
 #[cfg(feature = "lab")]
-fn experiment(workload: &Workload) -> cli::service::Experiment {
+fn experiment(workload: &Workload) -> cli::service::lab::Experiment {
     let guarded_classes = workload.guarded_classes.as_ref().map(|classes| match classes.as_str() {
         "none" => Vec::new(),
         names => names.split(',').map(str::to_owned).collect(),
     });
-    cli::service::Experiment { work_us: workload.work_us, guarded_classes }
+    cli::service::lab::Experiment { work_us: workload.work_us, guarded_classes }
 }

@@ -26,6 +26,8 @@ pub enum ModelCommand {
     One(String, KeyRequest<'static>),
     /// `flush_all`.
     Flush,
+    /// `stats behavior`.
+    Behavior,
 }
 
 impl ModelCommand {
@@ -39,6 +41,7 @@ impl ModelCommand {
             }
             ModelCommand::One(key, request) => request.bytes(key.as_bytes()),
             ModelCommand::Flush => b"flush_all\r\n".to_vec(),
+            ModelCommand::Behavior => b"stats behavior\r\n".to_vec(),
         }
     }
 
@@ -108,8 +111,9 @@ impl Model {
         Model { memory: is_short.then(Memory::default), ..Model::default() }
     }
 
-    /// Executes the command, ordered at `now_us`, and returns the answer that the service must give.
-    fn execute(&mut self, command: &ModelCommand, now_us: u64) -> Expected {
+    /// Executes the command, ordered at `now_us` where the group acts as `behavior`, and returns the answer that the
+    /// service must give.
+    fn execute(&mut self, command: &ModelCommand, (now_us, behavior): (u64, u16)) -> Expected {
         self.items.retain(|_, item| item.deadline_us.is_none_or(|deadline_us| deadline_us > now_us));
         match command {
             ModelCommand::Get { keys, .. } if self.memory.is_some() => {
@@ -122,6 +126,7 @@ impl Model {
                 self.items.clear();
                 Expected::Bytes(b"OK\r\n".to_vec())
             }
+            ModelCommand::Behavior => Expected::Bytes(format!("{behavior}\r\n").into_bytes()),
         }
     }
 
@@ -248,7 +253,7 @@ impl ReferenceModel for Model {
     type Expected = Expected;
 
     fn apply(&mut self, command: &ModelCommand, turn: Turn) -> Expected {
-        self.execute(command, turn.time_us)
+        self.execute(command, (turn.time_us, turn.behavior))
     }
 
     /// Without the uniques of clients, which are as many as their requests.
@@ -320,7 +325,7 @@ mod tests {
     }
 
     fn at(model: &mut Model, command: ModelCommand, now_us: u64) -> String {
-        match model.execute(&command, now_us) {
+        match model.execute(&command, (now_us, 1)) {
             Expected::Bytes(bytes) => String::from_utf8(bytes).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -370,14 +375,14 @@ mod tests {
     #[test]
     fn a_unique_stands_for_one_version() {
         let mut model = Model::default();
-        model.execute(&set("a", "x"), 1);
+        model.execute(&set("a", "x"), (1, 1));
         let gets = ModelCommand::Get { keys: vec!["a".into()], unique: true };
-        let first = model.execute(&gets, 1);
+        let first = model.execute(&gets, (1, 1));
         model.compare(&first, Place::new(1, 0), b"VALUE a 3 1 7\r\nx\r\nEND\r\n").unwrap();
         let cas = one("a", KeyCommand::Cas { unique: 7, flags: 0, expiry: 0, value: Cow::Borrowed(b"y") });
         assert_eq!(bytes(&mut model, cas.clone()), "STORED\r\n");
         assert_eq!(bytes(&mut model, cas), "EXISTS\r\n");
-        let second = model.execute(&gets, 1);
+        let second = model.execute(&gets, (1, 1));
         assert!(
             model.compare(&second, Place::new(2, 0), b"VALUE a 0 1 7\r\ny\r\nEND\r\n").is_err(),
             "of an older version"

@@ -94,7 +94,8 @@ impl Source {
                 one(key, KeyCommand::Count { up, by: draws.modulo(1 << 40) })
             }
             92..96 => one(any_key(draws), KeyCommand::Delete),
-            96..99 => one(any_key(draws), KeyCommand::Touch { expiry: expiry(draws) }),
+            96..98 => one(any_key(draws), KeyCommand::Touch { expiry: expiry(draws) }),
+            98 => ModelCommand::Behavior,
             _ => ModelCommand::Flush,
         }
     }

@@ -2,7 +2,22 @@
 
 use std::fmt::Write as _;
 
+use crosscheck::Behaviors;
 use node::config::{TableReader, quoted};
+
+/// The variable with the number of the release that this process is, from 1: release 3 can act as behaviors 1 to 3.
+pub const RELEASE: &str = "CROSSCHECK_LAB_RELEASE";
+
+/// What the release of this process can act as; the first release without the variable.
+///
+/// # Errors
+/// The variable has no such number.
+pub fn behaviors() -> Result<Behaviors, String> {
+    let Some(release) = std::env::var_os(RELEASE) else { return Ok(Behaviors::FIRST) };
+    let number = release.to_str().and_then(|text| text.parse().ok()).filter(|newest| *newest > 0);
+    let wrong = || format!("{RELEASE}={} is the number of no release; use 1 to 65535", release.display());
+    number.map(Behaviors::up_to).ok_or_else(wrong)
+}
 
 /// Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::environment::Environment;
 use super::execution::Execution;
 use super::order_stage::OrderStage;
-use crate::behavior;
+use crate::behavior::{self, Behaviors};
 use crate::hooks::{Hooks, Rule};
 use crate::job::{Job, Work};
 use crate::ordered::Control;
@@ -36,8 +36,11 @@ impl AskedBehavior {
 
 impl<S: Service, W: World> Core<S, W> {
     /// If this replica and all others can act as a newer behavior than the group does, orders a request that says so.
+    /// One that cannot act as the group does waits for no other one: it has met none in its handshakes that cannot act
+    /// as its oldest behavior.
     pub(super) fn order_newest_behavior(&mut self) {
-        let (now_us, own) = (self.env.world.now_us(), self.env.settings.behaviors.newest);
+        let Behaviors { oldest, newest: own } = self.env.settings.behaviors;
+        let now_us = self.env.world.now_us();
         if self.executor.running.is_none() || !self.order.orderer.can_accept() {
             return;
         }
@@ -46,6 +49,7 @@ impl<S: Service, W: World> Core<S, W> {
             false => Some(own),
         };
         let acts_as = behavior::of_order(self.order.orderer.state().acting);
+        let newest = newest.or((acts_as < oldest).then_some(oldest));
         if let Some(newest) = newest.filter(|newest| *newest > acts_as)
             && self.asked_behavior.is_due(newest, now_us)
         {

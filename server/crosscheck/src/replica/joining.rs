@@ -58,8 +58,9 @@ impl<S: Service, W: World> Replica<S, W> {
         from_others: bool,
     ) {
         let (first_batch, behavior) = (head.batch + 1, behavior::of_order(head.order.acting));
-        // A new group changes to a behavior that all know before it serves.
-        if head.batch > 0 && !self.core.env.can_act_as(behavior) {
+        // A group of a release that knows only later behaviors changes to one of them before it serves.
+        let is_earlier = behavior < self.core.env.settings.behaviors.oldest;
+        if !is_earlier && !self.core.env.can_act_as(behavior) {
             return;
         }
         self.core.env.peers.act_as(behavior);

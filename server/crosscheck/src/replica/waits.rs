@@ -216,10 +216,13 @@ impl View<'_> {
         if why.is_empty() {
             return Wait::only("for a leader: an election is on its way".to_owned());
         }
+        let why = why.join(", ");
+        if members.voters == 0 {
+            return Wait::only(format!("for a leader that lets it in, and {why}"));
+        }
         let what = format!(
-            "for a leader: {needed} of {} have to be there with their data, and {}. Start them with it",
+            "for a leader: {needed} of {} have to be there with their data, and {why}. Start them with it",
             names(members.voters),
-            why.join(", ")
         );
         let here = (members.voters | members.learners) & self.connected & !empty;
         Wait::or(what, self.keep_most(here | 1 << self.me))

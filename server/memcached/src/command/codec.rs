@@ -135,6 +135,8 @@ fn put(out: &mut Vec<u8>, command: &Command) {
                 List::Metadump { part, of } => (0, *part, *of),
                 List::Cachedump { limit } => (1, *limit, 0),
                 List::Sizes => (2, 0, 0),
+                #[cfg(feature = "lab")]
+                List::Behavior => (3, 0, 0),
             };
             out.put8(LIST).put8(form).put32(first).put32(second);
         }
@@ -216,6 +218,8 @@ pub fn decode(ordered: &Bytes) -> Result<Command, Malformed> {
                 (0, part, of) if part < of => List::Metadump { part, of },
                 (1, limit, 0) => List::Cachedump { limit },
                 (2, 0, 0) => List::Sizes,
+                #[cfg(feature = "lab")]
+                (3, 0, 0) => List::Behavior,
                 _ => return Err(Malformed("form of a list")),
             };
             Command::List { list }

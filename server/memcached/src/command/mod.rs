@@ -167,6 +167,10 @@ pub enum List {
     },
     /// `stats sizes`: how many items there are of which size.
     Sizes,
+    /// `stats behavior`: no items, but the behavior as which the group acts at this position
+    /// ([`crosscheck::Service::BEHAVIORS`]). It is all in which the behaviors of a laboratory's build differ.
+    #[cfg(feature = "lab")]
+    Behavior,
 }
 
 /// A setting of the group, and its new value.

@@ -52,6 +52,8 @@ impl<'r> Listing<'r> {
                 *self.sizes.entry(item.stock_size().div_ceil(SIZE_STEP)).or_default() += 1;
                 true
             }
+            #[cfg(feature = "lab")]
+            List::Behavior => false,
         }
     }
 

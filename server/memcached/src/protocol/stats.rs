@@ -26,6 +26,8 @@ pub(super) fn step(line: &Line<'_>, stats: &Stats, clients: &ClientCounters) -> 
         // Only the order of requests makes these consistent: all items are looked at.
         b"sizes" => return Step::Order(Command::List { list: List::Sizes }),
         b"cachedump" => return cachedump(line),
+        #[cfg(feature = "lab")]
+        b"behavior" => return Step::Order(Command::List { list: List::Behavior }),
         _ => {}
     }
     match collect(&mut report, line.token(1), stats, clients) {

@@ -107,6 +107,19 @@ enum Running {
     Of(u8, u64),
 }
 
+/// When reads run that may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadTurn {
+    /// In this round.
+    Now,
+    /// In the next one: reads have run just now, and batches that wait come first.
+    BehindBatches,
+    /// When nothing is in execution any more; no batch is delivered until then.
+    AtEnd,
+    /// There are none, or some run.
+    Nothing,
+}
+
 /// Messages and their receivers.
 type Messages = Vec<(u8, ReadMessage)>;
 
@@ -183,6 +196,27 @@ impl CheckedReads {
         messages.extend(question.read_again());
         self.question = Some(question);
         messages
+    }
+
+    /// A new round: what waits in it is decided anew, because reads may have been ordered meanwhile, and then they keep
+    /// no batch back. Returns whether there are reads.
+    fn begin_round(&mut self) -> bool {
+        self.waits_for_end = false;
+        !self.is_idle()
+    }
+
+    /// Whether reads run in this round, on the state after batch `delivered`; `is_idle` if nothing is in execution.
+    fn turn(&mut self, delivered: u64, is_idle: bool) -> ReadTurn {
+        let waits = self.running.is_empty() && self.has_next(delivered);
+        match (waits, std::mem::take(&mut self.have_run)) {
+            (false, _) => ReadTurn::Nothing,
+            (true, true) => ReadTurn::BehindBatches,
+            (true, false) if is_idle => ReadTurn::Now,
+            (true, false) => {
+                self.waits_for_end = true;
+                ReadTurn::AtEnd
+            }
+        }
     }
 
     /// Handles a message of another replica. `delivered` is the last batch here; none while this replica executes
@@ -297,9 +331,7 @@ impl Voted {
     /// Asks for reads, and runs those that may. Returns whether there is more to do at once.
     pub(super) fn advance_reads<S: Service, W: World>(&mut self, core: &mut Core<S, W>) -> bool {
         let Some(reads) = &mut self.reads else { return false };
-        // Decided anew each time: reads that were ordered meanwhile wait for nothing.
-        reads.waits_for_end = false;
-        if reads.is_idle() {
+        if !reads.begin_round() {
             return false;
         }
         let Some(execution) = &core.executor.running else { return false };
@@ -323,13 +355,10 @@ impl Voted {
         let (Some(reads), Some(execution)) = (&mut self.reads, &mut core.executor.running) else {
             return false;
         };
-        let waits = reads.running.is_empty() && reads.has_next(delivered);
-        if std::mem::take(&mut reads.have_run) {
-            return waits;
-        }
-        reads.waits_for_end = waits && !execution.is_idle();
-        if !waits || reads.waits_for_end {
-            return false;
+        match reads.turn(delivered, execution.is_idle()) {
+            ReadTurn::Now => {}
+            ReadTurn::BehindBatches => return true,
+            ReadTurn::AtEnd | ReadTurn::Nothing => return false,
         }
         let (requests, own) = reads.next(delivered);
         let latest_us = core.time.stamp_us(&core.env);
@@ -547,6 +576,37 @@ mod tests {
         host.receive(1, were(1, 4, &[Some(7), Some(8), Some(7)]));
         host.receive(2, ReadMessage::At { number: 1, batch: 4 });
         assert_eq!((host.run(4, 7), host.ordered()), (vec![0, 2], vec![1]));
+    }
+
+    #[test]
+    fn reads_wait_until_nothing_is_in_execution_and_keep_no_batch_back_once_they_were_ordered() {
+        let mut host = Host::of(3);
+        host.submit(0..1);
+        host.reads.ask(4, 0);
+        host.receive(1, were(1, 4, &[Some(7)]));
+        host.receive(2, ReadMessage::At { number: 1, batch: 4 });
+        assert_eq!(host.reads.turn(4, false), ReadTurn::AtEnd);
+        assert!(host.reads.begin_round() && !host.reads.waits_for_end);
+        assert_eq!(host.reads.turn(4, true), ReadTurn::Now);
+        assert_eq!(host.reads.turn(4, false), ReadTurn::AtEnd);
+        assert!(host.reads.waits_for_end);
+        host.reads.own.order_all(&mut host.in_order, &mut host.to_order);
+        assert!(!host.reads.begin_round());
+        assert!(
+            !host.reads.waits_for_end,
+            "a peer has left: the reads are ordered, and batches have to be delivered"
+        );
+    }
+
+    #[test]
+    fn batches_that_wait_come_before_the_next_reads() {
+        let mut host = Host::of(3);
+        let requests = vec![crate::ordered::summed(Bytes::from_static(b"get key"))];
+        host.receive(1, ReadMessage::Read { number: 1, from: 4, requests });
+        host.reads.have_run = true;
+        assert_eq!(host.reads.turn(4, true), ReadTurn::BehindBatches);
+        assert!(!host.reads.waits_for_end);
+        assert_eq!(host.reads.turn(4, true), ReadTurn::Now);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The requests to the bank. The log has their derived encoding.
 
 use crosscheck::Malformed;
-use crosscheck::object::{Reader, Summed};
+use crosscheck::object::{Kinds, Reader, Summed};
 
 use crate::state::Number;
 
@@ -19,7 +19,7 @@ pub struct Payment {
 }
 
 /// One request: of a client, or one that the bank starts itself (the last four).
-#[derive(Clone, Debug, PartialEq, Eq, Summed)]
+#[derive(Clone, Debug, Kinds, PartialEq, Eq, Summed)]
 #[allow(missing_docs, reason = "amounts are in cents; accounts are called by their numbers")]
 pub enum Request {
     /// Opens an account.
@@ -73,36 +73,5 @@ impl Request {
         let request = Request::unpack(&mut reader)?;
         reader.end()?;
         Ok(request)
-    }
-
-    /// A small number per kind of request, for evidence.
-    pub fn kind(&self) -> u16 {
-        match self {
-            Request::Open { .. } => 1,
-            Request::Deposit { .. } => 2,
-            Request::Withdraw { .. } => 3,
-            Request::Transfer { .. } => 4,
-            Request::Balance { .. } => 5,
-            Request::Total => 6,
-            Request::Interest { .. } => 7,
-            Request::Link { .. } => 8,
-            Request::Sweep { .. } => 9,
-            Request::Pay { .. } => 10,
-            Request::Waiting { .. } => 11,
-            Request::Card { .. } => 12,
-            Request::Tick => 13,
-            Request::Accrue { .. } => 14,
-            Request::Settle(_) => 15,
-            Request::Expire { .. } => 16,
-        }
-    }
-
-    /// The name of a kind, as the client writes it; in lower case those that only the bank itself starts.
-    pub fn kind_name(kind: u16) -> Option<&'static str> {
-        const NAMES: [&str; 16] = [
-            "OPEN", "DEPOSIT", "WITHDRAW", "TRANSFER", "BALANCE", "TOTAL", "INTEREST", "LINK", "SWEEP",
-            "PAY", "WAITING", "CARD", "tick", "accrue", "settle", "expire",
-        ];
-        NAMES.get(usize::from(kind).checked_sub(1)?).copied()
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, genesis};
-use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Locks, Retry};
 use crosscheck::{Behaviors, Cx, Malformed, Service};
 
 use crate::office::Office;
@@ -22,6 +22,7 @@ const REFUSES_EMPTY_SWEEP: u16 = 2;
 type Answer<T> = Result<Result<T, Refusal>, Retry>;
 
 /// The bank's state, behind its locks, and its handlers.
+#[derive(Locks)]
 pub struct Bank {
     branches: Vec<DetRwLock<Branch>>,
     office: DetMutex<Office>,
@@ -296,16 +297,6 @@ impl Service for Bank {
             Request::Expire { number } => self.expire(cx, number)?,
         }
         Ok(())
-    }
-
-    fn locks(&self) -> Vec<&dyn Lock> {
-        let branches = self.branches.iter().map(|branch| branch as &dyn Lock);
-        branches.chain([&self.office as &dyn Lock]).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        let branches = self.branches.iter_mut().map(|branch| branch as &mut dyn Lock);
-        branches.chain([&mut self.office as &mut dyn Lock]).collect()
     }
 
     fn panicked(&self, _request: &Request, reply: &mut Vec<u8>) {

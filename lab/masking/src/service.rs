@@ -13,8 +13,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crosscheck::object::{Members, ObjectId, RegionId, Shape, Summed, from_bytes, genesis, to_bytes};
-use crosscheck::schedule::{DetMutex, Footprint, Keys, Lock, Retry};
+use crosscheck::object::{Kinds, Members, ObjectId, RegionId, Shape, Summed, from_bytes, genesis, to_bytes};
+use crosscheck::schedule::{DetMutex, Footprint, Keys, Lock, Locks, Retry};
 use crosscheck::{Cx, Malformed, Service};
 
 use crate::engine::{ROWS, Rows};
@@ -27,7 +27,7 @@ const TABLE: u64 = u64::MAX;
 const ERROR: &[u8] = b"ERROR\n";
 
 /// What clients ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
+#[derive(Clone, Copy, Debug, Kinds, PartialEq, Eq, Summed)]
 pub enum RowRequest {
     /// Adds 1 to a row.
     Add(u32),
@@ -167,6 +167,16 @@ impl RowService {
     }
 }
 
+impl Locks for RowService {
+    fn add<'locks>(&'locks self, to: &mut Vec<&'locks dyn Lock>) {
+        self.copies.add(to);
+    }
+
+    fn add_mut<'locks>(&'locks mut self, to: &mut Vec<&'locks mut dyn Lock>) {
+        self.copies.add_mut(to);
+    }
+}
+
 impl Service for RowService {
     type Request = RowRequest;
 
@@ -229,27 +239,16 @@ impl Service for RowService {
         Ok(())
     }
 
-    fn locks(&self) -> Vec<&dyn Lock> {
-        self.copies.iter().map(|copy| copy as &dyn Lock).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        self.copies.iter_mut().map(|copy| copy as &mut dyn Lock).collect()
-    }
-
     fn panicked(&self, _request: &RowRequest, reply: &mut Vec<u8>) {
         reply.extend_from_slice(ERROR);
     }
 
     fn kind(&self, request: &RowRequest) -> u16 {
-        match request {
-            RowRequest::Add(_) => 1,
-            RowRequest::Get(_) => 2,
-        }
+        request.kind()
     }
 
     fn kind_name(kind: u16) -> Option<&'static str> {
-        [None, Some("add"), Some("get")].get(usize::from(kind)).copied().flatten()
+        RowRequest::kind_name(kind)
     }
 
     fn name_of(_object: &Members<'_>) -> Option<String> {

@@ -253,10 +253,12 @@ impl Facts {
             if ordered.plan.is_some() {
                 self.planned.insert(Place::new(batch, number as u16), Place::new(batch, turn as u16));
             }
-            if let Some(behavior) = crosscheck::behavior::wanted_by(&request.bytes) {
+            if let (Some(behavior), Some(origin)) =
+                (crosscheck::behavior::wanted_by(&request.bytes), ordered.origins.get(number))
+            {
                 // Of two one is enough: where one goes on alone, no other one is left.
                 let needed = self.must_record() as u32;
-                model.want((ordered.origin, behavior), needed, Place::new(batch, number as u16));
+                model.want((*origin, behavior), needed, Place::new(batch, number as u16));
             }
             if let Some(sent) = self.sent.get_mut(&xxh3_128(&request.bytes)) {
                 sent.ordered += 1;

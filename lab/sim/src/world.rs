@@ -105,6 +105,8 @@ pub struct Ordered {
     pub seed: u64,
     /// Its requests.
     pub requests: Vec<order::Request>,
+    /// The replicas whose clients sent them.
+    pub origins: Vec<u8>,
     /// In verified mode: numbers of the requests in an order in which they may have run one at a time. Else they run in
     /// their order.
     pub plan: Option<Vec<u32>>,
@@ -113,10 +115,18 @@ pub struct Ordered {
 impl Ordered {
     /// Of the parts of one batch, in order.
     fn of<'a>(parts: impl IntoIterator<Item = &'a order::Batch>) -> Self {
-        let mut ordered =
-            Ordered { origin: 0, named: (0, 0), time_us: 0, seed: 0, requests: Vec::new(), plan: None };
+        let mut ordered = Ordered {
+            origin: 0,
+            named: (0, 0),
+            time_us: 0,
+            seed: 0,
+            requests: Vec::new(),
+            origins: Vec::new(),
+            plan: None,
+        };
         for part in parts {
             ordered.requests.extend(part.requests());
+            ordered.origins.resize(ordered.requests.len(), part.origin);
             ordered.origin = part.origin;
             ordered.named = (part.incarnation, part.number);
             (ordered.time_us, ordered.seed) = (part.time_us, part.seed);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crosscheck::object::{ObjectId, Region, RegionId, critical, genesis};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service};
 use sim::testing::{all_faults_keep_every_promise, flips_are_repaired, short};
 use sim::{CommandSource, Options, ReferenceModel, Turn, Workload, same_bytes, simulate};
@@ -47,6 +47,7 @@ impl Register {
     }
 }
 
+#[derive(Locks)]
 struct Registers {
     registers: Vec<DetMutex<Register>>,
 }
@@ -114,14 +115,6 @@ impl Service for Registers {
             }
         }
         Ok(())
-    }
-
-    fn locks(&self) -> Vec<&dyn Lock> {
-        self.registers.iter().map(|register| register as &dyn Lock).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        self.registers.iter_mut().map(|register| register as &mut dyn Lock).collect()
     }
 
     fn panicked(&self, _command: &Command, reply: &mut Vec<u8>) {

@@ -72,7 +72,7 @@ mod tests {
 
     use execute::{Protection, Runner};
     use object::{ObjectId, Protect, RegionId, Summed, critical, genesis};
-    use schedule::{BatchRow, Config, DetMutex, Entry, Footprint, Lock, Retry, Step, Waiters, Worker};
+    use schedule::{BatchRow, Config, DetMutex, Entry, Footprint, Locks, Retry, Step, Waiters, Worker};
     use wire::Malformed;
 
     use super::*;
@@ -117,6 +117,7 @@ mod tests {
         }
     }
 
+    #[derive(Locks)]
     struct Ticker {
         counters: [DetMutex<Counter>; 2],
     }
@@ -168,12 +169,6 @@ mod tests {
                 }
             }
             Ok(())
-        }
-        fn locks(&self) -> Vec<&dyn Lock> {
-            self.counters.iter().map(|counter| counter as &dyn Lock).collect()
-        }
-        fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-            self.counters.iter_mut().map(|counter| counter as &mut dyn Lock).collect()
         }
         fn panicked(&self, _request: &Request, _reply: &mut Vec<u8>) {}
         fn region_id_of(&self, _name: &str) -> Option<RegionId> {

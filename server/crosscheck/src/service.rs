@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object::{Members, ObjectId, RegionId, Shape};
-use schedule::{Footprint, Keys, Lock, Retry};
+use schedule::{Footprint, Keys, Lock, Locks, Retry, locks_of, locks_of_mut};
 use wire::Malformed;
 
 use crate::Cx;
@@ -20,7 +20,7 @@ use crate::reads::NeedsBatch;
 ///
 /// Everything `execute` sees is a function of the ordered log: state behind the locks it takes through [`Cx`], the time
 /// of [`now_us`](schedule::Cx::now_us), the ids of new objects. It keeps no other state that could reach a reply.
-pub trait Service: Sized + Send + Sync + 'static {
+pub trait Service: Locks + Sized + Send + Sync + 'static {
     /// One decoded request.
     type Request: Clone + Send + Sync + 'static;
 
@@ -119,11 +119,15 @@ pub trait Service: Sized + Send + Sync + 'static {
         shape.text(std::any::type_name::<Self::Request>());
     }
 
-    /// Every lock of the service; the index is the lock's number.
-    fn locks(&self) -> Vec<&dyn Lock>;
+    /// Every lock of the service; the index is the lock's number. The derive of [`Locks`] lists them.
+    fn locks(&self) -> Vec<&dyn Lock> {
+        locks_of(self)
+    }
 
     /// The same locks, while no other thread can reach the service: to load a state that was transferred.
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock>;
+    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
+        locks_of_mut(self)
+    }
 
     /// The reply to a request whose handler panicked: equal on every replica, as the panic is. Also the reply to a
     /// request that a single node has undone because it detected a fault (letter T).

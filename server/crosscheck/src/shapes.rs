@@ -59,7 +59,7 @@ pub(crate) fn beyond(locks: &[&dyn Lock], newest: u16) -> Option<String> {
 }
 
 /// All classes behind these locks.
-fn classes(locks: &[&dyn Lock]) -> Vec<&'static Class> {
+pub(crate) fn classes(locks: &[&dyn Lock]) -> Vec<&'static Class> {
     let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
     for lock in locks {
         lock.classes(&mut |class| {

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use crosscheck::object::{ObjectId, Reader, RegionId, Summed, Summer, critical, genesis};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::testing::{Difference, check_deterministic};
 use crosscheck::{Behaviors, Cx, Malformed, Service};
 
@@ -125,10 +125,13 @@ impl Shelf {
 }
 
 /// A service whose requests are a kind and the number of a shelf.
+#[derive(Locks)]
 struct Faulty {
     shelves: Vec<DetMutex<Shelf>>,
     /// The hidden state, by shelf and position.
+    #[locks(skip)]
     hidden: Mutex<HashSet<(RegionId, u64)>>,
+    #[locks(skip)]
     trap: Trap,
 }
 
@@ -220,14 +223,6 @@ impl Service for Faulty {
         };
         reply.extend_from_slice(format!("{} {more}", guard.total()).as_bytes());
         Ok(())
-    }
-
-    fn locks(&self) -> Vec<&dyn Lock> {
-        self.shelves.iter().map(|shelf| shelf as &dyn Lock).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        self.shelves.iter_mut().map(|shelf| shelf as &mut dyn Lock).collect()
     }
 
     fn panicked(&self, _request: &[u8; 2], reply: &mut Vec<u8>) {

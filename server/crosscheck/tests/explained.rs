@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use crosscheck::object::{Injection, ObjectId, Reader, Ref, RegionId, Store, critical, genesis};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::testing::Replica;
 use crosscheck::{Cx, Malformed, RepairedObject, Service, limits};
 
@@ -42,6 +42,7 @@ impl Library {
 }
 
 /// Its requests put a book of so many pages.
+#[derive(Locks)]
 struct Libraries {
     library: DetMutex<Library>,
 }
@@ -61,12 +62,6 @@ impl Service for Libraries {
     fn execute(&self, cx: &Cx<'_, Self>, request: &(u32, u64), _reply: &mut Vec<u8>) -> Result<(), Retry> {
         cx.lock(&self.library)?.put(request.0, request.1);
         Ok(())
-    }
-    fn locks(&self) -> Vec<&dyn Lock> {
-        vec![&self.library]
-    }
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        vec![&mut self.library]
     }
     fn panicked(&self, _request: &(u32, u64), _reply: &mut Vec<u8>) {}
     fn region_id_of(&self, _name: &str) -> Option<RegionId> {

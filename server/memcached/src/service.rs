@@ -6,7 +6,7 @@ use bytes::Bytes;
 #[cfg(feature = "lab")]
 use crosscheck::Behaviors;
 use crosscheck::object::{Members, ObjectId, Region, RegionId, Sealed, Shape};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::{Cx, Malformed, NeedsBatch, Service};
 
 use crate::command::binary::{BinaryHead, ResponseContent, ResponseStatus};
@@ -30,9 +30,12 @@ const SHOWN_KEY_BYTES: usize = 64;
 
 /// A memcached server's state and handlers. Make its connections with [`crate::Connection::new`] and the same
 /// [`Stats`].
+#[derive(Locks)]
 pub struct Memcached {
     /// Read without a check; the replica checks at every tick whether it is intact.
+    #[locks(skip)]
     config: Sealed<Config>,
+    #[locks(skip)]
     stats: Arc<Stats>,
     shards: Box<[DetMutex<Shard>]>,
 }
@@ -376,14 +379,6 @@ impl Service for Memcached {
             _ => reply.extend_from_slice(END),
         }
         Ok(())
-    }
-
-    fn locks(&self) -> Vec<&dyn Lock> {
-        self.shards.iter().map(|shard| shard as &dyn Lock).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        self.shards.iter_mut().map(|shard| shard as &mut dyn Lock).collect()
     }
 
     fn is_valid(&self) -> bool {

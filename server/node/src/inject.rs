@@ -31,6 +31,7 @@ pub const ABOUT: &str = "Places one fault, or a series of random ones, in the me
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = text("Naming an object:
 {objects}
+  class:NAME  any object of a class of the service, as evidence and `digest` name it; --seed chooses which one
 
 Examples:
   {program} inject flip --replica 2 --object {object}            one bit, chosen by --seed

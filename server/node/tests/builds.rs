@@ -10,14 +10,16 @@ use bytes::Bytes;
 use crosscheck::admin::client::ask;
 use crosscheck::admin::{AdminCommand, Endpoint, Status};
 use crosscheck::object::{Critical, ObjectId, Region, RegionId, Shape, Shaped, critical, genesis};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::{
     Action, Cx, GroupKey, MakeProtocol, Malformed, Progress, Protocol, Service, Settings, Stopper, serve,
 };
 
 /// A service with one object, whose type and whose requests differ from build to build.
-struct Versioned<T, R> {
+#[derive(Locks)]
+struct Versioned<T: Region, R> {
     root: DetMutex<T>,
+    #[locks(skip)]
     requests: std::marker::PhantomData<fn() -> R>,
 }
 
@@ -38,12 +40,6 @@ impl<T: Critical + Region + Send + Sync + 'static, R: Shaped> Service for Versio
     }
     fn shape_of_requests(shape: &mut Shape) {
         shape.add::<R>();
-    }
-    fn locks(&self) -> Vec<&dyn Lock> {
-        vec![&self.root]
-    }
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        vec![&mut self.root]
     }
     fn panicked(&self, (): &(), _reply: &mut Vec<u8>) {}
     fn region_id_of(&self, _name: &str) -> Option<RegionId> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use crosscheck::admin::Endpoint;
 use crosscheck::object::{ObjectId, RegionId, critical, genesis};
-use crosscheck::schedule::{DetMutex, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, Footprint, Locks, Retry};
 use crosscheck::{Action, Cx, MakeProtocol, Malformed, Progress, Protocol, Service, Settings, serve};
 
 /// Time after which a timer is due.
@@ -38,9 +38,11 @@ enum Request {
     Ring,
 }
 
+#[derive(Locks)]
 struct Bells {
     bell: DetMutex<Bell>,
     /// For the test: the last ordered time at which it rang. A node that runs requests twice notes both runs.
+    #[locks(skip)]
     rang_us: Arc<AtomicU64>,
 }
 
@@ -65,12 +67,6 @@ impl Service for Bells {
             }
         }
         Ok(())
-    }
-    fn locks(&self) -> Vec<&dyn Lock> {
-        vec![&self.bell]
-    }
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        vec![&mut self.bell]
     }
     fn panicked(&self, _request: &Request, _reply: &mut Vec<u8>) {}
     fn region_id_of(&self, _name: &str) -> Option<RegionId> {

@@ -1,4 +1,5 @@
-//! Finds the path by which the author's crate reaches the crate `object`: directly, or through the facade.
+//! Finds the paths by which the author's crate reaches the crates `object` and `schedule`: directly, or through the
+//! facade.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -12,16 +13,27 @@ pub fn object_path(named: Option<&syn::Path>) -> TokenStream {
     if let Some(path) = named {
         return quote!(#path);
     }
-    match (crate_name("object"), crate_name("crosscheck")) {
+    path_of("object")
+}
+
+/// Path of `schedule`, likewise.
+pub fn schedule_path() -> TokenStream {
+    path_of("schedule")
+}
+
+fn path_of(wanted: &str) -> TokenStream {
+    let ident = |name: &str| syn::Ident::new(name, Span::call_site());
+    let itself = ident(wanted);
+    match (crate_name(wanted), crate_name("crosscheck")) {
         (Ok(FoundCrate::Name(name)), _) => {
-            let name = syn::Ident::new(&name, Span::call_site());
+            let name = ident(&name);
             quote!(::#name)
         }
         (Err(_), Ok(FoundCrate::Name(name))) => {
-            let name = syn::Ident::new(&name, Span::call_site());
-            quote!(::#name::object)
+            let name = ident(&name);
+            quote!(::#name::#itself)
         }
-        (Err(_), Ok(FoundCrate::Itself)) => quote!(::crosscheck::object),
-        (Ok(FoundCrate::Itself), _) | (Err(_), Err(_)) => quote!(::object),
+        (Err(_), Ok(FoundCrate::Itself)) => quote!(::crosscheck::#itself),
+        (Ok(FoundCrate::Itself), _) | (Err(_), Err(_)) => quote!(::#itself),
     }
 }

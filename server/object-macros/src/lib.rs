@@ -12,6 +12,8 @@ mod check;
 mod history;
 mod home;
 mod impls;
+mod kinds;
+mod locks;
 mod parse;
 mod refuse;
 mod shaped;
@@ -93,6 +95,27 @@ pub fn derive_summed(item: TokenStream) -> TokenStream {
 pub fn derive_shaped(item: TokenStream) -> TokenStream {
     match syn::parse::<syn::DeriveInput>(item) {
         Ok(item) => shaped::expand(&item).into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+/// Numbers and names the requests of an enum, for evidence and messages: `kind`, from 1 in the order of the variants, and
+/// `kind_name`, the variant's name in lower case with `_` between words. `crosscheck::Service::kind` and `kind_name` call
+/// them.
+#[proc_macro_derive(Kinds)]
+pub fn derive_kinds(item: TokenStream) -> TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(item) => kinds::expand(&item).unwrap_or_else(syn::Error::into_compile_error).into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+/// Lists the locks of a service for `schedule::Locks`, in the order of its members, which is that of the locks' numbers.
+/// Every member is a lock, or several locks of one type; one that is none has `#[locks(skip)]`.
+#[proc_macro_derive(Locks, attributes(locks))]
+pub fn derive_locks(item: TokenStream) -> TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(item) => locks::expand(&item).unwrap_or_else(syn::Error::into_compile_error).into(),
         Err(error) => error.into_compile_error().into(),
     }
 }

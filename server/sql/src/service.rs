@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, from_bytes, genesis, to_bytes};
-use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Lock, Retry};
+use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Locks, Retry};
 use crosscheck::{Cx, Malformed, ObjectPart, RepairedObject, Service};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,9 +27,11 @@ pub const DATABASE: RegionId = 0;
 const SESSION_LOCKS: RegionId = 16;
 
 /// The database and the open transactions behind their locks, and SQLite beside them.
+#[derive(Locks)]
 pub struct Sql {
     database: DetRwLock<Database>,
     sessions: Vec<DetMutex<OpenTransactions>>,
+    #[locks(skip)]
     engine: Engine,
 }
 
@@ -197,16 +199,6 @@ impl Service for Sql {
                 Ok(())
             }
         }
-    }
-
-    fn locks(&self) -> Vec<&dyn Lock> {
-        let sessions = self.sessions.iter().map(|sessions| sessions as &dyn Lock);
-        [&self.database as &dyn Lock].into_iter().chain(sessions).collect()
-    }
-
-    fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
-        let sessions = self.sessions.iter_mut().map(|sessions| sessions as &mut dyn Lock);
-        [&mut self.database as &mut dyn Lock].into_iter().chain(sessions).collect()
     }
 
     fn panicked(&self, request: &SqlRequest, reply: &mut Vec<u8>) {

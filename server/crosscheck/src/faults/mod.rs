@@ -120,12 +120,15 @@ impl Hooks for Injector {
         let Some((service, locks)) = service else {
             return Arming::Refused("this replica has no state yet; try again");
         };
-        let region_id = match inject.object.as_deref().map(|name| service.region_id_of(name)) {
-            Some(None) => {
-                return Arming::Refused("no such object name; use item:KEY, slot:KEY, queue:N or shard:N");
-            }
-            Some(Some(region_id)) => region_id,
-            None => (inject.seed % u64::from(locks)) as u32,
+        let region_id = match inject.object.as_deref() {
+            None => Some((inject.seed % u64::from(locks)) as u32),
+            Some(name) => match objects::class_of(name) {
+                Some(class) => objects::region_with(&service.locks(), class, inject.seed),
+                None => service.region_id_of(name),
+            },
+        };
+        let Some(region_id) = region_id else {
+            return Arming::Refused("there is no object or class of this name; `inject --help` has the names");
         };
         match inject.kind {
             Corruption::Flip

@@ -8,6 +8,7 @@ use super::pending::{Armed, Occasion, PendingFaults, Target};
 use crate::admin::{Corruption, Injected};
 use crate::job::Job;
 use crate::service::Service;
+use crate::shapes;
 
 /// Injects faults between a handler and its seal: the seal then covers the wrong content.
 pub(crate) struct InRequest<'a>(pub &'a PendingFaults);
@@ -67,15 +68,25 @@ pub(super) fn at_turn<S: Service>(
 ) -> Injected {
     let region_id = armed.target.region_id;
     let named = match armed.target.name.clone() {
-        Some(name) => match service.find(&crate::Cx::new(turn.cx(), service), &name) {
-            Some(id) => {
-                let part = service.part_of(&crate::Cx::new(turn.cx(), service), &name);
-                part.into_iter().for_each(|part| armed.target.narrow(&part));
-                Some(id)
-            }
-            None => return injected(None, format!("there is no {name} now")),
-        },
         None => None,
+        Some(name) => match class_of(&name) {
+            Some(class) => match of_class(class, &armed.target, turn, locks) {
+                Some(id) => Some(id),
+                None => {
+                    let what =
+                        format!("region {region_id} has no {class} now; another --seed takes another region");
+                    return injected(None, what);
+                }
+            },
+            None => match service.find(&crate::Cx::new(turn.cx(), service), &name) {
+                Some(id) => {
+                    let part = service.part_of(&crate::Cx::new(turn.cx(), service), &name);
+                    part.into_iter().for_each(|part| armed.target.narrow(&part));
+                    Some(id)
+                }
+                None => return injected(None, format!("there is no {name} now")),
+            },
+        },
     };
     if let (Corruption::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
@@ -95,6 +106,41 @@ pub(super) fn at_turn<S: Service>(
         Some((id, what)) => injected(Some((region_id, id)), what),
         None => injected(None, "the fault does not fit the object".into()),
     }
+}
+
+/// The class of a name that stands for any object of it: `class:Account`.
+pub(super) fn class_of(name: &str) -> Option<&str> {
+    name.strip_prefix("class:")
+}
+
+/// An object of this class in the target's region, chosen by its seed.
+fn of_class<R>(
+    class: &str,
+    target: &Target,
+    turn: &mut Turn<'_, Job<R>>,
+    locks: &[&dyn Lock],
+) -> Option<ObjectId> {
+    let mut objects = Vec::new();
+    turn.visit_regions(locks, |held, access| {
+        if let Access::Exclusive(region) = access
+            && held == target.region_id
+        {
+            region.objects(&mut |listed| objects.extend((short(listed.class) == class).then_some(listed.id)));
+        }
+    });
+    choose(&objects, target.seed)
+}
+
+/// One of the regions that can have objects of this class, chosen by `seed`.
+pub(super) fn region_with(locks: &[&dyn Lock], class: &str, seed: u64) -> Option<RegionId> {
+    let has_class = |lock: &&&dyn Lock| shapes::classes(&[**lock]).iter().any(|of| of.short_name() == class);
+    let regions: Vec<RegionId> = locks.iter().filter(has_class).map(|lock| lock.id()).collect();
+    regions.get((seed % regions.len().max(1) as u64) as usize).copied()
+}
+
+/// The name of a class without its path.
+fn short(class: &str) -> &str {
+    class.rsplit("::").next().unwrap_or(class)
 }
 
 fn injected(hit: Option<(RegionId, ObjectId)>, what: String) -> Injected {
@@ -122,7 +168,7 @@ fn corrupt(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> O
                 let seed = target.seed.wrapping_add(more);
                 let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
             }
-            let class = injected.class.rsplit("::").next().unwrap_or(injected.class);
+            let class = short(injected.class);
             let member = injected.member.map_or(String::new(), |member| format!(".{member}"));
             let bit = injected.bit.map_or(String::new(), |bit| format!(" bit {bit}"));
             return Some((id, format!("{class} {id}{member}{bit}")));

@@ -75,8 +75,9 @@ impl Slow {
             }
         }
         let mut near = state.shared.range_mut(position.saturating_sub(SHIFT)..=position);
-        let of_all_us =
-            near.find_map(|(_, (time_us, replicas))| replicas.remove(&replica).then_some(*time_us)).unwrap_or(0);
+        let of_all_us = near
+            .find_map(|(_, (time_us, replicas))| replicas.remove(&replica).then_some(*time_us))
+            .unwrap_or(0);
         let busy_us = if state.is_busy { busy_us(replica, position) } else { 0 };
         let of_all_us = of_all_us + busy_us;
         if is_helper {

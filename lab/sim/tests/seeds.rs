@@ -190,6 +190,15 @@ fn a_group_whose_release_has_dropped_the_first_behavior_is_founded_again() {
     keeps_every_promise(4_830_157, &Options { strokes: 6, ..options("all") });
 }
 
+/// Requests that take no lock, in the batch that changes what the group acts as: they have a turn before or behind it.
+#[test]
+fn a_request_without_locks_has_a_turn_as_any_other() {
+    let verified = Options { verified: true, strokes: 6, ..options("all") };
+    for seed in [4_860_036, 4_850_093] {
+        keeps_every_promise(seed, &verified);
+    }
+}
+
 /// Defects of a review, which mutations bring back (`ordered-only`, `half-joined`, `advice`, `impatient`, `accuser`):
 /// the runs that show them, without the mutations.
 #[test]

@@ -44,7 +44,8 @@ pub trait Service: Locks + Sized + Send + Sync + 'static {
     /// [`object::Summed`], and [`object::from_bytes`] is its `decode`.
     fn encode(&self, request: &Self::Request) -> Vec<u8>;
 
-    /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`].
+    /// Declares the locks `request` will take: a superset is correct, a miss costs a [`Retry`]. One that takes none has
+    /// the first lock.
     fn footprint(&self, request: &Self::Request, footprint: &mut Footprint);
 
     /// In verified mode: what the request touches, for the mixer, which lets requests run beside each other that do not
@@ -195,8 +196,17 @@ pub struct ObjectPart {
 /// The locks that the service declares for a request.
 pub(crate) fn declared<S: Service>(service: &S, request: &S::Request) -> Footprint {
     let mut footprint = Footprint::new();
-    service.footprint(request, &mut footprint);
+    declare(service, request, &mut footprint);
     footprint
+}
+
+/// Adds the locks that the service declares for a request. One that needs none has the first lock: else its turn among
+/// the requests of the pipeline, such as that which changes what the group acts as, would not follow from the log.
+pub(crate) fn declare<S: Service>(service: &S, request: &S::Request, footprint: &mut Footprint) {
+    service.footprint(request, footprint);
+    if footprint.first().is_none() && !footprint.is_all() {
+        footprint.write(0);
+    }
 }
 
 /// The name of a kind of request in messages and evidence. Kind 0 is that of the pipeline's own requests, and of a

@@ -128,7 +128,9 @@ impl Hooks for Injector {
             },
         };
         let Some(region_id) = region_id else {
-            return Arming::Refused("there is no object or class of this name; `inject --help` has the names");
+            return Arming::Refused(
+                "there is no object or class of this name; `inject --help` has the names",
+            );
         };
         match inject.kind {
             Corruption::Flip

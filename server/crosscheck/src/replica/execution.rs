@@ -23,7 +23,7 @@ use crate::peers::probe::PeerProgress;
 use crate::reads::RunningReads;
 use crate::reply::KeptReplies;
 use crate::running::UnstableBatches;
-use crate::service::Service;
+use crate::service::{Service, declare};
 use crate::settings::{Mode, Settings};
 use crate::stepped_workers::{SteppedWorker, SteppedWorkers};
 use crate::worker::{self, Report};
@@ -561,7 +561,7 @@ fn run_crew<R>(
 /// The locks that a request of the service will take; all of them for one of the pipeline.
 fn footprints<S: Service>(service: Arc<S>) -> impl Fn(&Job<S::Request>, &mut Footprint) {
     move |job, footprint| match job.request() {
-        Some(request) => service.footprint(request, footprint),
+        Some(request) => declare(&*service, request, footprint),
         None => footprint.make_all(),
     }
 }

@@ -13,7 +13,7 @@ use crate::Cx;
 use crate::job::{Job, Work};
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
-use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declared, words_of};
+use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declare, declared, words_of};
 
 /// A service of one replica, which executes one request after the other.
 pub struct Replica<S: Service> {
@@ -44,7 +44,7 @@ impl<S: Service> Replica<S> {
         let asked = service.clone();
         let (schedule, mut workers) = schedule::open(shape, move |job: &Job<S::Request>, footprint| {
             if let Work::Service(request) = &job.work {
-                asked.footprint(request, footprint);
+                declare(&*asked, request, footprint);
             }
         });
         let worker = workers.pop().unwrap_or_else(|| unreachable!("a sequential schedule has one worker"));

@@ -27,6 +27,15 @@ const FIRST_LINE: &str = "crosscheck founding 1\n";
 /// Most bytes of such a file.
 const BYTES: u64 = 4096;
 
+/// The name under which the number of replicas stands among them.
+pub(crate) const REPLICAS: &str = "replicas";
+
+/// How many replicas the group had at its founding, by this; as many as the configuration has, where it does not say.
+pub(crate) fn size_of(founding: &[(String, String)], configured: usize) -> u8 {
+    let noted = founding.iter().find(|(name, _)| name == REPLICAS);
+    noted.and_then(|(_, count)| count.parse().ok()).unwrap_or(configured as u8)
+}
+
 /// What the file in this directory says; none where an earlier release made the data.
 ///
 /// # Errors

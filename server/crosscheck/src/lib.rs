@@ -206,12 +206,12 @@ fn open_disk<S: Service>(
     snapshot::restrict(&order::System, directory)?;
     settings.has_data = !records.is_empty();
     match settings.has_data {
-        false => founding::write(&order::System, directory, &settings.founding)?,
-        true => {
-            if let Some(founded) = founding::read(&order::System, directory)? {
-                service.founded_with(&founded).map_err(ServeError::Operator)?;
-            }
+        false => {
+            let replicas = (founding::REPLICAS.to_owned(), settings.peers.len().to_string());
+            let noted: Vec<_> = settings.founding.iter().cloned().chain([replicas]).collect();
+            founding::write(&order::System, directory, &noted)?;
         }
+        true => recall_founding(directory, service, settings)?,
     }
     if let Some(backup) = &settings.restore {
         if records.is_empty() {
@@ -235,6 +235,33 @@ fn open_disk<S: Service>(
     let begins_with = order::BeginningState::default();
     let engine = Engine::raft(settings, log, records, (order_state.index, begins_with))?;
     Ok((base, Orderer::new(config, engine, order_state)))
+}
+
+/// Takes over what is noted of the founding. An earlier release has not noted the number of replicas: then its size had
+/// never changed, and is that of the configuration.
+fn recall_founding<S: Service>(
+    directory: &Path,
+    service: &mut S,
+    settings: &mut Settings,
+) -> Result<(), ServeError> {
+    let noted = founding::read(&order::System, directory)?;
+    let is_of_size = |(name, _): &(String, String)| name == founding::REPLICAS;
+    let (size, founded): (Vec<_>, Vec<_>) =
+        noted.iter().flatten().cloned().partition(|pair| is_of_size(pair));
+    if noted.is_some() {
+        service.founded_with(&founded).map_err(ServeError::Operator)?;
+    }
+    settings.founding.retain(|pair| !is_of_size(pair));
+    match size.first() {
+        Some(size) => settings.founding.push(size.clone()),
+        None if noted.is_some() => {
+            let replicas = (founding::REPLICAS.to_owned(), settings.peers.len().to_string());
+            let noted: Vec<_> = founded.into_iter().chain([replicas]).collect();
+            founding::write(&order::System, directory, &noted)?;
+        }
+        None => {}
+    }
+    Ok(())
 }
 
 fn run<S: Service, P: Protocol>(

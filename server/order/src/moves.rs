@@ -151,7 +151,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.put16(text.len() as u16).put(text.as_bytes());
 }
 
-pub(crate) fn take_text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+pub(crate) fn take_text<W>(reader: &mut Reader<'_, W>) -> Result<String, Malformed> {
     let length = usize::from(reader.u16()?);
     if length > limits::ADDRESS_BYTES {
         return Err(Malformed("an address is too long"));

@@ -35,6 +35,30 @@ pub enum SizeWish {
     },
 }
 
+impl SizeWish {
+    /// Appends it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            SizeWish::Begin { size, addresses } => put_begin(out.put8(1), *size, addresses),
+            SizeWish::End { change } => _ = out.put8(2).put32(*change),
+            SizeWish::GiveUp { change } => _ = out.put8(3).put32(*change),
+        }
+    }
+
+    /// Reads the output of [`SizeWish::encode`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are none.
+    pub fn decode<W>(reader: &mut Reader<'_, W>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            1 => take_begin(reader).map(|(size, addresses)| SizeWish::Begin { size, addresses }),
+            2 => Ok(SizeWish::End { change: reader.u32()? }),
+            3 => Ok(SizeWish::GiveUp { change: reader.u32()? }),
+            _ => Err(Malformed("an unknown wish for a size")),
+        }
+    }
+}
+
 /// A change that has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeChange {
@@ -204,11 +228,7 @@ impl Sizes {
         out.put32(wishes.len() as u32);
         for (&origin, (at_us, wish)) in wishes {
             out.put8(origin).put64(*at_us);
-            match wish {
-                SizeWish::Begin { size, addresses } => put_begin(out.put8(1), *size, addresses),
-                SizeWish::End { change } => _ = out.put8(2).put32(*change),
-                SizeWish::GiveUp { change } => _ = out.put8(3).put32(*change),
-            }
+            wish.encode(out);
         }
     }
 
@@ -233,13 +253,7 @@ impl Sizes {
             if sizes.wishes.last_key_value().is_some_and(|(&last, _)| origin <= last) {
                 return Err(Malformed("wishes for a size are not in order"));
             }
-            let wish = match reader.u8()? {
-                1 => take_begin(reader).map(|(size, addresses)| SizeWish::Begin { size, addresses })?,
-                2 => SizeWish::End { change: reader.u32()? },
-                3 => SizeWish::GiveUp { change: reader.u32()? },
-                _ => return Err(Malformed("an unknown wish for a size")),
-            };
-            sizes.wishes.insert(origin, (at_us, wish));
+            sizes.wishes.insert(origin, (at_us, SizeWish::decode(reader)?));
         }
         let fits = |size: u8| (limits::LEAST_REPLICAS..=limits::MOST_REPLICAS).contains(&size);
         let is_begun = count == 0 || fits(size);
@@ -256,7 +270,7 @@ fn put_begin(out: &mut Vec<u8>, size: u8, addresses: &[String]) {
     addresses.iter().for_each(|address| put_text(out, address));
 }
 
-fn take_begin(reader: &mut Reader<'_>) -> Result<(u8, Vec<String>), Malformed> {
+fn take_begin<W>(reader: &mut Reader<'_, W>) -> Result<(u8, Vec<String>), Malformed> {
     let (size, count) = (reader.u8()?, reader.u8()?);
     if usize::from(count) > limits::SLOTS {
         return Err(Malformed("too many addresses"));

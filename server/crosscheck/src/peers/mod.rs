@@ -37,11 +37,13 @@ use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
 use ends::PeerEnd;
 use handshakes::PendingHandshakes;
+pub(crate) use hello::KnownSize;
 pub use identity::Identity;
 pub(crate) use identity::in_common;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
 use probe::PeerProgress;
+pub(crate) use refusal::Outsider;
 pub use refusal::Refusal;
 pub use whereabouts::{Misplaced, Whereabouts};
 
@@ -86,6 +88,13 @@ pub enum PeerEvent {
         peer: Option<u8>,
         /// Why.
         why: Refusal,
+    },
+    /// A peer knows of a later change of the group's size: how many replicas it knows, and how many of them vote.
+    OtherSize {
+        /// How many it knows.
+        known: u8,
+        /// How many vote.
+        voting: u8,
     },
     /// A peer's host name does not resolve, for this reason; or it resolves again.
     Unresolved {
@@ -221,6 +230,29 @@ impl<N: Net> Peers<N> {
                 self.of_dials = events;
             }
         }
+    }
+
+    /// There are these replicas from now on (index = replica), of a group whose size has changed so often.
+    pub fn resize(&mut self, addresses: Vec<Address>, size: KnownSize) {
+        let hello = &mut self.identity.hello;
+        (hello.replicas, hello.size) = (addresses.len() as u8, size);
+        let (before, now) = (self.links.len(), addresses.len());
+        let mut events = std::mem::take(&mut self.of_dials);
+        (now..before).for_each(|peer| self.hang_up(peer as u8, &mut events));
+        self.of_dials = events;
+        self.links.resize_with(now, || None);
+        self.dialled.resize(now, Dialled::default());
+        if !self.ends.is_empty() {
+            self.ends.resize_with(now, PeerEnd::default);
+        }
+        self.handshakes.await_dials(now.saturating_sub(before));
+        self.identity.places.resize(addresses);
+        self.net.resize(&self.identity.places.all());
+    }
+
+    /// The size of the group, as this replica tells the others.
+    pub(crate) fn size(&self) -> KnownSize {
+        self.identity.hello.size
     }
 
     /// Looks for a replica that is not connected at this address, too: a process says there that it is this replica. As
@@ -391,6 +423,10 @@ impl<N: Net> Peers<N> {
             return;
         };
         let peer = arrival.peer;
+        if usize::from(peer) >= self.links.len() {
+            let mut stream = arrival.stream;
+            return self.net.deregister(&mut stream);
+        }
         let number = |at: &Option<hello::KnownPlace>| at.as_ref().map_or(0, |at| at.number);
         let present = self.links[usize::from(peer)].as_ref().filter(|link| link.is_up());
         if present.is_some_and(|link| number(&link.at) > number(&arrival.at)) {

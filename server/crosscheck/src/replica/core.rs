@@ -12,6 +12,7 @@ use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
 use super::scrubs::Scrubs;
 use super::settings::OwnSettings;
+use super::sizing::Sizing;
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
 use crate::clients::{Reply, Submission};
@@ -36,6 +37,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) ticks: Ticks,
     pub(super) asked_behavior: AskedBehavior,
     pub(super) moving: Moving,
+    pub(super) sizing: Sizing,
     pub(super) calls: Calls,
     pub(super) own_settings: OwnSettings,
 }

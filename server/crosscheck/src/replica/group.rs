@@ -131,6 +131,17 @@ impl Group {
         }
     }
 
+    /// There are so many replicas from now on, of which the first `voting` vote.
+    pub(super) fn resize(&mut self, known: usize, voting: usize) {
+        self.others.resize(known, Other::default());
+        self.executors = voting;
+    }
+
+    /// The last batch that this one has reported as executed.
+    pub(super) fn executed_by(&self, peer: u8) -> u64 {
+        self.others.get(usize::from(peer)).map_or(0, |other| other.progress.executed)
+    }
+
     /// A peer was connected, disconnected or refused: another process of it may be there now.
     pub(super) fn on_changed(&mut self, peer: u8, now_us: u64) {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {

@@ -36,6 +36,7 @@ mod rows;
 mod schedule_stage;
 mod scrubs;
 mod settings;
+mod sizing;
 mod solo;
 mod state_transfer;
 mod status;
@@ -83,6 +84,7 @@ use order_stage::OrderStage;
 use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
+use sizing::Sizing;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
 use stopping::Stopping;
@@ -200,6 +202,7 @@ impl<S: Service, W: World> Replica<S, W> {
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
             moving: Moving::default(),
+            sizing: Sizing::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),
             env,
@@ -299,6 +302,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn schedule(&mut self) {
         while self.core.executor.has_room()
             && !self.core.transfer.wants_unordered
+            && !self.core.env.members.is_let_go()
             && self.agreement.may_deliver()
         {
             let Some(delivered) = self.core.order.orderer.poll_delivery() else { return };

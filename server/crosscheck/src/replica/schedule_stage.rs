@@ -8,7 +8,7 @@ use schedule::Footprint;
 use super::core::Core;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
-use super::{acting, copies, moving};
+use super::{acting, copies, moving, sizing};
 use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
@@ -38,7 +38,8 @@ impl<S: Service, W: World> Core<S, W> {
         let running = RunningBatch::new(batch, time_us, origin, delivered.batch.len());
         let mut rows = BatchRows::new(running, delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut wanting, mut moves) = (None, Vec::new(), Vec::new());
+        let (mut checkpoint, mut wanting) = (None, Vec::new());
+        let (mut moves, mut sizes) = (Vec::new(), Vec::new());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -59,6 +60,7 @@ impl<S: Service, W: World> Core<S, W> {
                     wanting.push((number, delivered, number));
                 }
                 Work::Control(Control::Move { .. }) => moves.push((delivered, number)),
+                Work::Control(Control::Size(_)) => sizes.push((delivered, number)),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -71,7 +73,9 @@ impl<S: Service, W: World> Core<S, W> {
         }
         let needed = self.group.faults() + 1;
         let (wanting, order, env) = ((&wanting[..], needed), &mut self.order, &mut self.env);
-        if !moving::delivered(&moves, needed, order, env)
+        let stages = (&mut *order, &mut self.group, &mut self.time);
+        if !sizing::delivered(&sizes, batch, stages, env)
+            || !moving::delivered(&moves, needed, order, env)
             || !acting::delivered(&mut rows.rows, wanting, execution, (order, env))
         {
             return;

@@ -222,6 +222,8 @@ pub mod tests {
             newest_behavior: 1,
             moved: Vec::new(),
             replacing: None,
+            replicas: 3,
+            resizing: None,
             counts: std::collections::BTreeMap::new(),
             receiving: None,
             giving: None,

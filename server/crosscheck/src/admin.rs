@@ -189,6 +189,10 @@ pub struct Decided {
     pub what: String,
 }
 
+fn is_zero(count: &u8) -> bool {
+    *count == 0
+}
+
 /// The phases of a replica's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -346,6 +350,9 @@ pub struct Status {
     /// How many replicas of the group vote, as this one knows; 0 from an earlier release.
     #[serde(default)]
     pub replicas: u8,
+    /// How many more are being added.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub adding: u8,
     /// What a change of the group's size waits for, that has begun, or that an operator asked this replica for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resizing: Option<String>,

@@ -137,9 +137,11 @@ impl Group {
         self.executors = voting;
     }
 
-    /// The last batch that this one has reported as executed.
-    pub(super) fn executed_by(&self, peer: u8) -> u64 {
-        self.others.get(usize::from(peer)).map_or(0, |other| other.progress.executed)
+    /// Whether this one has reported that it has executed this batch, and lacks few that this replica has.
+    pub(super) fn is_level(&self, peer: u8, batch: u64) -> bool {
+        let other = self.others.get(usize::from(peer));
+        let has = |other: &Other| other.progress.executed >= batch && other.behind_by <= limits::LEVEL_LAG;
+        other.is_some_and(|other| other.progress.executed > 0 && has(other))
     }
 
     /// A peer was connected, disconnected or refused: another process of it may be there now.

@@ -267,19 +267,15 @@ impl<S: Service, W: World> Core<S, W> {
     /// One of these replicas that is not connected, or has not executed this batch, or lacks many others.
     fn missing(&self, mut replicas: std::ops::Range<u8>, batch: u64) -> Option<String> {
         let (me, now_us) = (self.env.settings.me, self.env.world.now_us());
-        let level = self.env.tally.executed.saturating_sub(limits::LEVEL_LAG).max(batch);
         replicas.find_map(|replica| {
             let number = ReplicaId(replica);
             let is_here = self.env.peers.connected().any(|peer| peer == replica);
-            let executed = self.group.executed_by(replica);
             if replica == me {
                 None
             } else if !is_here || self.group.is_quiet(replica, now_us) {
                 Some(format!("replica {number} is not connected: start it"))
-            } else if executed < level {
-                Some(format!(
-                    "replica {number} has executed {executed} batches, and this one {level} or more"
-                ))
+            } else if !self.group.is_level(replica, batch) {
+                Some(format!("replica {number} has not caught up yet"))
             } else {
                 None
             }

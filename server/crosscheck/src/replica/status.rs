@@ -73,6 +73,7 @@ impl<S: Service, W: World> Replica<S, W> {
             moved: self.core.moved_replicas(),
             replacing: self.core.replacing(),
             replicas: env.members.voting(),
+            adding: (env.settings.peers.len() as u8).saturating_sub(env.members.voting()),
             resizing: self.core.resizing(),
             counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
             giving: execution.and_then(|execution| self.core.copies.given(execution.locks())),

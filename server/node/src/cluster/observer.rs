@@ -223,6 +223,7 @@ pub mod tests {
             moved: Vec::new(),
             replacing: None,
             replicas: 3,
+            adding: 0,
             resizing: None,
             counts: std::collections::BTreeMap::new(),
             receiving: None,

@@ -378,6 +378,7 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         for config in [&mut self.config].into_iter().chain(of_node) {
             (config.replicas, config.voting, config.has_shrunk) = (known, voting, has_shrunk);
         }
+        self.node.iter_mut().for_each(Node::update_commit_messages);
     }
 
     fn rest(&mut self) {

@@ -37,7 +37,7 @@ impl<L: LogStore> Node<L> {
     }
 
     /// Learners need the commit index from the leader; followers that commit by themselves need no message for it.
-    pub(super) fn update_commit_messages(&mut self) {
+    pub(crate) fn update_commit_messages(&mut self) {
         let all_know = self.all_commit_early();
         self.raw.skip_bcast_commit(all_know);
     }

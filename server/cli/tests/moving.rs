@@ -77,7 +77,7 @@ impl Group {
     }
 
     /// The address of a replica for its peers, as the configurations have it.
-    fn address(&self, replica: usize) -> String {
+    pub(crate) fn address(&self, replica: usize) -> String {
         let text = &self.configurations[0];
         let addresses = text.lines().filter_map(|line| line.strip_prefix("address = "));
         addresses.map(|address| address.trim_matches('"').to_owned()).nth(replica).expect("an address")

@@ -32,7 +32,10 @@ impl<S: Service, W: World> Replica<S, W> {
             self.core.transfer.prepare(0, &mut self.core.env);
         } else if self.core.executor.running.is_none() {
             match self.core.executor.base.take() {
-                Some(((head, dispatcher), size)) => {
+                Some(((mut head, dispatcher), size)) => {
+                    if self.core.env.settings.restore.is_some() {
+                        head.order.sizes = order::Sizes::default();
+                    }
                     if self.core.env.settings.durability.is_disk() {
                         self.core.transfer.disk.set_kept(head.index, size);
                     }

@@ -356,14 +356,15 @@ impl<S: Service, W: World> Core<S, W> {
     /// What a change of the size waits for, for `status`.
     pub(super) fn resizing(&self) -> Option<String> {
         let state = self.order.orderer.state();
-        if let Some(change) = state.sizes.change() {
+        let asked = self.sizing.asked.as_ref().map(|(wish, _)| wish);
+        if let Some(change) = state.sizes.change().filter(|_| asked.is_none()) {
             let wish = SizeWish::End { change: change.number };
             let way = if change.addresses.is_empty() { "shrinks" } else { "grows" };
             let waits =
                 self.size_obstacle(&wish).unwrap_or_else(|| self.agreeing(&wish, "see them all there"));
             return Some(format!("the group {way} to {} replicas: {waits}", change.size));
         }
-        let (wish, _) = self.sizing.asked.as_ref()?;
+        let wish = asked?;
         let what = match wish {
             SizeWish::Begin { addresses, .. } if !addresses.is_empty() => "see both new ones",
             _ => "be asked by an operator: run the command at one more of them",

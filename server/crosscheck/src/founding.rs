@@ -41,10 +41,14 @@ pub(crate) fn size_of(founding: &[(String, String)], configured: usize) -> u8 {
 
 /// The sizes in a state after this entry of the log. Those of a backup are of another group: one that begins with it
 /// has the size of its configurations.
-pub(crate) fn sizes_at(index: u64, founding: &[(String, String)], sizes: order::Sizes) -> order::Sizes {
+pub(crate) fn sizes_at(
+    index: u64,
+    founding: &[(String, String)],
+    sizes: order::GroupSizes,
+) -> order::GroupSizes {
     let noted = founding.iter().find(|(name, _)| name == BEGUN_AFTER);
     let begun_after = noted.and_then(|(_, index)| index.parse::<u64>().ok()).unwrap_or(0);
-    if index <= begun_after { order::Sizes::default() } else { sizes }
+    if index <= begun_after { order::GroupSizes::default() } else { sizes }
 }
 
 /// What the file in this directory says; none where an earlier release made the data.

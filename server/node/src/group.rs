@@ -121,8 +121,8 @@ configurations when convenient."))]
     },
     /// Let the two replicas with the last numbers go while the group serves: from 5 to 3, or from 7 to 5
     #[command(after_long_help = text("Examples:
-  {program} group shrink --admin /run/{program}/admin.sock                       at each of f+1 replicas, within a minute
-  {program} group shrink                                                          of a cluster that `up` started
+  {program} group shrink --admin /run/{program}/admin.sock   at each of f+1 replicas, within a minute
+  {program} group shrink                                      of a cluster that `up` started
 
 One replica alone could be wrong, so f+1 have to be asked: give the admin sockets of so many, or run the command at so
 many machines (2 of 3, 3 of 5, 4 of 7). All replicas that stay have to be connected. The two that leave end with exit

@@ -426,7 +426,7 @@ pub struct GroupSize {
     /// Those that vote: the first ones. The others follow the log.
     pub voting: u8,
     /// Whether members from `known` on were let go, and have to leave.
-    pub has_shrunk: bool,
+    pub excludes_others: bool,
 }
 
 /// A consensus engine without I/O: it receives messages and ticks, and is pumped for the actions to perform.

@@ -48,7 +48,7 @@ pub use primary::{PrimaryConfig, PrimaryEngine};
 pub use raft::{BeginningState, OwnEntries, RaftConfig, RaftEngine};
 pub use sessions::{Acting, HostSetting, Rule, Session, State};
 pub use single::SingleEngine;
-pub use sizes::{SizeChange, SizeWish, Sizes, WishedAt};
+pub use sizes::{GroupSizes, SizeChange, SizeWish, WishedAt};
 pub use wire::Malformed;
 
 /// Entry points for the fuzz targets to decoders that are private otherwise. Not for use.

@@ -299,7 +299,7 @@ impl<E: OrderEngine> Orderer<E> {
     ) -> bool {
         let at = WishedAt { origin, now_us: self.state.time_us, batch };
         let is_done = self.state.sizes.want(at, wish, needed, configured);
-        if is_done && self.state.sizes.has_shrunk() {
+        if is_done && self.state.sizes.excludes_others() {
             self.state.moves.forget_from(self.state.sizes.voting(configured));
         }
         is_done

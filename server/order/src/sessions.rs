@@ -7,7 +7,7 @@ use wire::{Malformed, Put, Reader};
 
 use crate::limits;
 use crate::moves::Moves;
-use crate::sizes::Sizes;
+use crate::sizes::GroupSizes;
 
 /// The state that delivery depends on besides the log itself, as of one index. State transfer sends it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,7 +25,7 @@ pub struct State {
     /// Where the replicas are whose machines were replaced.
     pub moves: Moves,
     /// How many replicas there are, once that has changed.
-    pub sizes: Sizes,
+    pub sizes: GroupSizes,
 }
 
 /// A setting of the host, in its numbers.
@@ -150,7 +150,7 @@ impl State {
         }
         // As before there was such a number, where none was ever wanted; the same holds for the moves.
         let Acting { behavior, wanted, by } = self.acting;
-        let has_sizes = self.sizes != Sizes::default();
+        let has_sizes = self.sizes != GroupSizes::default();
         let has_more = !self.settings.is_empty() || self.moves != Moves::default() || has_sizes;
         if self.acting != Acting::default() || has_more {
             out.put16(behavior).put16(wanted).put16(by);
@@ -202,7 +202,7 @@ impl State {
             if !reader.is_empty() {
                 state.moves = Moves::decode(&mut reader)?;
                 if !reader.is_empty() {
-                    state.sizes = Sizes::decode(&mut reader)?;
+                    state.sizes = GroupSizes::decode(&mut reader)?;
                 }
             } else if state.settings.is_empty() {
                 return Err(Malformed("settings that are left out are not written"));

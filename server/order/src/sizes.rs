@@ -1,5 +1,5 @@
-//! How many replicas the group has, once that has changed: a part of the order's state, so that a replica that restarts,
-//! or takes the state of the others, counts the same votes.
+//! How many replicas the group has, once that has changed: a part of the order's state, so that a replica that
+//! restarts, or takes the state of the others, counts the same votes.
 //!
 //! A change has two steps, and each takes a number of replicas with the same wish ([`crate::Orderer::want_size`]). It
 //! *begins*: those that are added are known from then on, take the state and follow the log, but have no vote. It
@@ -74,7 +74,7 @@ pub struct SizeChange {
 
 /// The present size, a change of it, and who wants which one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sizes {
+pub struct GroupSizes {
     /// How often a change has begun, ended, or was given up.
     count: u32,
     /// The size; 0 before the first change began: then it is that of the configurations.
@@ -101,7 +101,7 @@ pub struct WishedAt {
     pub batch: u64,
 }
 
-impl Sizes {
+impl GroupSizes {
     /// How often a change has begun, ended, or was given up: of two replicas, the one with the greater number knows
     /// more.
     pub fn count(&self) -> u32 {
@@ -129,9 +129,9 @@ impl Sizes {
         self.change.as_ref()
     }
 
-    /// Whether the last change that ended has let replicas go, and none has begun since.
-    pub fn has_shrunk(&self) -> bool {
-        self.before.0 > self.size && self.change.is_none()
+    /// Whether all other members than those that are known were let go: no change has begun that has not ended.
+    pub fn excludes_others(&self) -> bool {
+        self.count > 0 && self.change.is_none()
     }
 
     /// Where a replica is that was added, or is being added.
@@ -211,7 +211,7 @@ impl Sizes {
 
     /// Appends it; nothing where there never was a wish, as before there was such a thing.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Sizes { count, size, before, added, change, wishes, sum: _ } = self;
+        let GroupSizes { count, size, before, added, change, wishes, sum: _ } = self;
         if *count == 0 && wishes.is_empty() {
             return;
         }
@@ -232,10 +232,10 @@ impl Sizes {
         }
     }
 
-    /// Reads what [`Sizes::encode`] has written, to the end.
+    /// Reads what [`GroupSizes::encode`] has written, to the end.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (count, size, before) = (reader.u32()?, reader.u8()?, (reader.u8()?, reader.u64()?));
-        let mut sizes = Sizes { count, size, before, ..Sizes::default() };
+        let mut sizes = GroupSizes { count, size, before, ..GroupSizes::default() };
         for _ in 0..reader.count32(limits::SLOTS, 3)? {
             let replica = reader.u8()?;
             if sizes.added.last_key_value().is_some_and(|(&last, _)| replica <= last) || replica >= size {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_group_grows_in_two_steps_of_two_replicas_each() {
-        let mut sizes = Sizes::default();
+        let mut sizes = GroupSizes::default();
         assert!(!sizes.want(at(0, 1, 10), grow(), 2, 3) && !sizes.want(at(0, 2, 11), grow(), 2, 3));
         assert_eq!((sizes.known(3), sizes.change()), (3, None), "one replica alone");
         assert!(sizes.want(at(1, 3, 12), grow(), 2, 3));
@@ -310,24 +310,23 @@ mod tests {
         assert_eq!((sizes.voting(3), sizes.known(3), sizes.before()), (5, 5, Some((3, 21))));
         assert_eq!((sizes.address_of(3), sizes.address_of(2)), (Some("d:1"), None));
         assert!(!sizes.want(at(1, 6, 22), end, 1, 3), "it has ended");
-        assert!(!sizes.has_shrunk());
     }
 
     #[test]
     fn a_group_shrinks_and_forgets_those_that_it_has_let_go() {
-        let mut sizes = Sizes::default();
+        let mut sizes = GroupSizes::default();
         assert!(sizes.want(at(0, 1, 1), grow(), 1, 3));
         assert!(sizes.want(at(0, 2, 2), SizeWish::End { change: 1 }, 1, 3));
         assert!(sizes.want(at(0, 3, 3), shrink(3), 1, 3));
-        assert_eq!((sizes.voting(3), sizes.known(3), sizes.has_shrunk()), (5, 5, false));
+        assert_eq!((sizes.voting(3), sizes.known(3), sizes.excludes_others()), (5, 5, false));
         assert!(sizes.want(at(0, 4, 9), SizeWish::End { change: 3 }, 1, 3));
         assert_eq!((sizes.voting(5), sizes.known(5), sizes.before()), (3, 3, Some((5, 9))));
-        assert!(sizes.has_shrunk() && sizes.address_of(3).is_none());
+        assert!(sizes.excludes_others() && sizes.address_of(3).is_none());
     }
 
     #[test]
     fn a_change_that_is_given_up_leaves_the_size_as_it_was() {
-        let mut sizes = Sizes::default();
+        let mut sizes = GroupSizes::default();
         assert!(sizes.want(at(0, 1, 1), grow(), 1, 3));
         assert!(!sizes.want(at(0, 1, 1), grow(), 1, 3), "one change at a time");
         assert!(sizes.want(at(0, 2, 2), SizeWish::GiveUp { change: 1 }, 1, 3));
@@ -343,12 +342,12 @@ mod tests {
             [(3, 3, 0), (3, 1, 0), (3, 4, 1), (3, 7, 4), (7, 9, 2), (3, 5, 1), (5, 3, 2)]
         {
             let wish = SizeWish::Begin { size, addresses: addresses(added) };
-            assert!(!Sizes::default().want(at(0, 1, 1), wish, 1, now), "{now} to {size}");
+            assert!(!GroupSizes::default().want(at(0, 1, 1), wish, 1, now), "{now} to {size}");
         }
         let long = vec!["a".repeat(limits::ADDRESS_BYTES + 1), "b".into()];
-        assert!(!Sizes::default().can_have(&SizeWish::Begin { size: 5, addresses: long }, 3));
-        assert!(!Sizes::default().want(at(16, 1, 1), grow(), 1, 3), "no such replica");
-        let mut late = Sizes::default();
+        assert!(!GroupSizes::default().can_have(&SizeWish::Begin { size: 5, addresses: long }, 3));
+        assert!(!GroupSizes::default().want(at(16, 1, 1), grow(), 1, 3), "no such replica");
+        let mut late = GroupSizes::default();
         late.want(at(0, 1, 1), grow(), 2, 3);
         assert!(
             !late.want(at(1, 1 + limits::WISH.as_micros() as u64, 1), grow(), 2, 3),
@@ -358,13 +357,13 @@ mod tests {
 
     #[test]
     fn sizes_survive_their_bytes_and_no_change_goes_unnoticed() {
-        let mut sizes = Sizes::default();
+        let mut sizes = GroupSizes::default();
         assert!(sizes.is_intact() && sizes.encoded().is_empty());
-        let check = |sizes: &Sizes| {
+        let check = |sizes: &GroupSizes| {
             let bytes = sizes.encoded();
-            assert_eq!(Sizes::decode(&mut Reader::new(&bytes)), Ok(sizes.clone()));
+            assert_eq!(GroupSizes::decode(&mut Reader::new(&bytes)), Ok(sizes.clone()));
             for len in 0..bytes.len() {
-                assert!(Sizes::decode(&mut Reader::new(&bytes[..len])).is_err(), "{len}");
+                assert!(GroupSizes::decode(&mut Reader::new(&bytes[..len])).is_err(), "{len}");
             }
         };
         sizes.want(at(0, 1, 1), grow(), 2, 3);

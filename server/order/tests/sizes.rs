@@ -18,8 +18,8 @@ fn load(cluster: &mut Cluster, milliseconds: u64) {
 /// All that run have this size from now on.
 fn resize(cluster: &mut Cluster, known: u8, voting: u8) {
     for slot in cluster.running() {
-        let has_shrunk = known < cluster.size();
-        cluster.replica(slot).orderer.resize(GroupSize { known, voting, has_shrunk });
+        let excludes_others = known < cluster.size();
+        cluster.replica(slot).orderer.resize(GroupSize { known, voting, excludes_others });
     }
 }
 
@@ -43,7 +43,7 @@ fn grown(seed: u64, weather: Weather) -> Cluster {
     resize(&mut cluster, 5, 3);
     for slot in [3, 4] {
         cluster.start_empty(slot);
-        cluster.replica(slot).orderer.resize(GroupSize { known: 5, voting: 3, has_shrunk: false });
+        cluster.replica(slot).orderer.resize(GroupSize { known: 5, voting: 3, excludes_others: false });
     }
     load(&mut cluster, 1_500);
     assert_eq!(voters(&mut cluster), 0b111, "who is being added has no vote");
@@ -69,7 +69,8 @@ fn a_group_grows_while_it_orders_and_any_two_of_five_may_fail_then() {
     }
 }
 
-/// With three voters in memory, a follower commits what it has got. Behind a promotion, that would be two copies of four.
+/// With three voters in memory, a follower commits what it has got. Behind a promotion, that would be two copies of
+/// four.
 #[test]
 fn a_leader_that_fails_while_the_fourth_gets_its_vote_loses_nothing() {
     for seed in 0..40 {
@@ -82,7 +83,7 @@ fn a_leader_that_fails_while_the_fourth_gets_its_vote_loses_nothing() {
         resize(&mut cluster, 5, 5);
         // This one has not delivered yet that there are five.
         let late = (cluster.leader().expect("it has one") + 1) % 3;
-        let three = GroupSize { known: 3, voting: 3, has_shrunk: false };
+        let three = GroupSize { known: 3, voting: 3, excludes_others: false };
         cluster.replica(late).orderer.resize(three);
         load(&mut cluster, seed * 3);
         let leader = cluster.leader();
@@ -135,9 +136,33 @@ fn a_replica_that_knows_three_is_let_in_by_five() {
     cluster.kill(1);
     load(&mut cluster, 500);
     cluster.start_empty(1);
-    cluster.replica(1).orderer.resize(GroupSize { known: 3, voting: 3, has_shrunk: false });
+    cluster.replica(1).orderer.resize(GroupSize { known: 3, voting: 3, excludes_others: false });
     load(&mut cluster, 1_000);
-    cluster.replica(1).orderer.resize(GroupSize { known: 5, voting: 5, has_shrunk: false });
+    cluster.replica(1).orderer.resize(GroupSize { known: 5, voting: 5, excludes_others: false });
     cluster.run_until(5_000, "five voters again", |cluster| voters(cluster) == 0b1_1111);
+    cluster.run_until_idle();
+}
+
+/// A growth is given up: those that were being added leave, and three voters commit early again.
+#[test]
+fn learners_that_are_not_added_after_all_leave() {
+    let mut cluster = begun(400);
+    cluster.replicas.extend([None, None]);
+    resize(&mut cluster, 5, 3);
+    [3, 4].into_iter().for_each(|slot| cluster.start_empty(slot));
+    cluster.run_until(5_000, "two learners", |cluster| {
+        let leader = cluster.leader();
+        leader.is_some_and(|leader| {
+            cluster.replica(leader).orderer.engine_status().members.learners == 0b1_1000
+        })
+    });
+    [3, 4].into_iter().for_each(|slot| _ = cluster.kill(slot));
+    resize(&mut cluster, 3, 3);
+    load(&mut cluster, 300);
+    cluster.run_until(5_000, "no learners", |cluster| {
+        let leader = cluster.leader();
+        leader.is_some_and(|leader| cluster.replica(leader).orderer.engine_status().members.learners == 0)
+    });
+    cluster.replicas.truncate(3);
     cluster.run_until_idle();
 }

@@ -5,7 +5,7 @@ use crate::limits::{
     REPAIRS_BEFORE_REPLACE, WINDOW_BYTES,
 };
 
-use crate::sizes::Sizes;
+use crate::sizes::VotersByBatch;
 
 /// Number of a replica, from 0.
 pub type Replica = u8;
@@ -13,7 +13,7 @@ pub type Replica = u8;
 /// The data that a voter needs about its group.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) sizes: Sizes,
+    pub(crate) sizes: VotersByBatch,
     me: Replica,
     region_ids: u32,
     first_batch: u64,
@@ -38,7 +38,7 @@ impl Config {
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
         assert!(me < replicas, "replica {me} is not one of {replicas}");
         Config {
-            sizes: Sizes::of(replicas),
+            sizes: VotersByBatch::of(replicas),
             me,
             region_ids,
             first_batch,

@@ -6,12 +6,12 @@ const REMEMBERED: usize = 4;
 
 /// The sizes of a group, each with the first batch on which so many vote; the last change first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes([(u64, u8); REMEMBERED]);
+pub(crate) struct VotersByBatch([(u64, u8); REMEMBERED]);
 
-impl Sizes {
+impl VotersByBatch {
     /// As many for all batches.
     pub(crate) fn of(replicas: u8) -> Self {
-        Sizes([(0, replicas); REMEMBERED])
+        VotersByBatch([(0, replicas); REMEMBERED])
     }
 
     /// So many vote on the batches after this one.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn each_batch_is_judged_by_as_many_as_there_were_then() {
-        let mut sizes = Sizes::of(3);
+        let mut sizes = VotersByBatch::of(3);
         sizes.change(10, 5);
         sizes.change(20, 7);
         sizes.change(30, 5);

@@ -245,7 +245,8 @@ impl<N: Net> PendingHandshake<N> {
                     // A process that is refused gets this replica's hello, and finds the difference itself.
                     let is_reported = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
-                    events.extend(identity.learns_from(&theirs));
+                    let learned = identity.learns_from(&theirs);
+                    events.extend(learned.map(|(known, voting)| PeerEvent::OtherSize { known, voting }));
                     if let Some(why) = identity.refusal_of(&theirs, None, ConnectionEnd::Accepted) {
                         return Err((Some(peer), why));
                     }

@@ -1,10 +1,10 @@
 //! The identity of a replica for its peers: its hello, and the secret by which it proves that it belongs to the group.
 
+use super::Refusal;
 use super::hello::{BUILD, Hello, KnownSize, PROTOCOL, Purpose};
 use super::refusal::Outsider;
 use super::secure::Secret;
 use super::whereabouts::{ConnectionEnd, Whereabouts};
-use super::{PeerEvent, Refusal};
 use crate::group_settings::AT_FOUNDING;
 use crate::outcome::ServeError;
 use crate::pipeline_settings::pipeline_at_founding;
@@ -52,13 +52,13 @@ impl Identity {
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed }, places })
     }
 
-    /// What a replica with this hello knows of the group's size, if it knows more, and is of this group.
-    pub(super) fn learns_from(&self, theirs: &Hello) -> Option<PeerEvent> {
+    /// How many replicas one with this hello knows, and how many of them vote, if it knows of a later size.
+    pub(super) fn learns_from(&self, theirs: &Hello) -> Option<(u8, u8)> {
         let ours = &self.hello;
         let knows_more = ours.knows_less_than(theirs) && ours.differs_from(theirs).is_none();
         let is_fit = theirs.replicas <= order::limits::MOST_REPLICAS && theirs.size.voting <= theirs.replicas;
         let (known, voting) = (theirs.replicas, theirs.size.voting);
-        (knows_more && is_fit && voting > 0).then_some(PeerEvent::OtherSize { known, voting })
+        (knows_more && is_fit && voting > 0).then_some((known, voting))
     }
 
     /// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is

@@ -42,7 +42,7 @@ pub use identity::Identity;
 pub(crate) use identity::in_common;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
-use probe::PeerProgress;
+use probe::{PeerProgress, PlaceNews};
 pub(crate) use refusal::Outsider;
 pub use refusal::Refusal;
 pub use whereabouts::{Misplaced, Whereabouts};
@@ -121,7 +121,7 @@ pub struct Peers<N: Net = Tcp> {
     /// Where the moves are noted, if the log is on disk.
     note: Option<PathBuf>,
     /// Replicas that are elsewhere now, for the watchdog, which asks them from another thread.
-    redirected: Option<mpsc::Sender<(u8, Address)>>,
+    redirected: Option<mpsc::Sender<PlaceNews>>,
     /// Events of attempts to connect, at most one per attempt, until the next [`Peers::flush`].
     of_dials: Vec<PeerEvent>,
     /// Per peer: whether its process has ended. Empty unless it is asked for.
@@ -223,7 +223,7 @@ impl<N: Net> Peers<N> {
             let Some(address) = self.identity.places.of(peer).cloned() else { continue };
             self.net.redirect(peer, &address);
             // Without a receiver, the watchdog has ended.
-            let _ = self.redirected.as_ref().map(|to| to.send((peer, address.clone())));
+            let _ = self.redirected.as_ref().map(|to| to.send(PlaceNews::Moved(peer, address.clone())));
             if self.place_of(peer).is_some_and(|at| at != address.to_string()) {
                 let mut events = std::mem::take(&mut self.of_dials);
                 self.hang_up(peer, &mut events);
@@ -247,7 +247,11 @@ impl<N: Net> Peers<N> {
         }
         self.handshakes.await_dials(now.saturating_sub(before));
         self.identity.places.resize(addresses);
-        self.net.resize(&self.identity.places.all());
+        let all = self.identity.places.all();
+        self.net.resize(&all);
+        let voting = all.into_iter().take(usize::from(size.voting)).collect();
+        // Without a receiver, the watchdog has ended.
+        let _ = self.redirected.as_ref().map(|to| to.send(PlaceNews::Resized(voting)));
     }
 
     /// The size of the group, as this replica tells the others.
@@ -274,7 +278,7 @@ impl<N: Net> Peers<N> {
     }
 
     /// From now on, the replicas that are elsewhere, each with its address.
-    pub fn redirections(&mut self) -> mpsc::Receiver<(u8, Address)> {
+    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<PlaceNews> {
         let (redirected, receiver) = mpsc::channel();
         self.redirected = Some(redirected);
         receiver
@@ -462,5 +466,7 @@ fn traffic_of(sent: &mut Sent, kind: FrameKind) -> &mut Traffic {
     }
 }
 
+#[cfg(test)]
+mod size_tests;
 #[cfg(test)]
 mod tests;

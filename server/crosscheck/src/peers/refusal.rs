@@ -55,8 +55,8 @@ impl fmt::Display for Outsider {
             (false, true) => write!(
                 f,
                 "the group has {replicas} replicas, and this is replica {number}: it waits until it is added. Run \
-                    `crosscheck group grow --address A --address B` at a replica of the group, with the addresses of \
-                    the two replicas that are to be added"
+                    `crosscheck group grow --address A --address B` at a replica of the group, with the addresses \
+                    of the two replicas that are to be added"
             ),
             (true, false) => write!(
                 f,
@@ -65,9 +65,9 @@ impl fmt::Display for Outsider {
             ),
             (false, false) => write!(
                 f,
-                "a process at {at} says that it is replica {number}, and the group has {replicas} replicas. If it is to \
-                    be added, run `crosscheck group grow --address A --address B`, with the addresses of both that are \
-                    added"
+                "a process at {at} says that it is replica {number}, and the group has {replicas} replicas. If it is \
+                    to be added, run `crosscheck group grow --address A --address B`, with the addresses of both that \
+                    are added"
             ),
         }
     }

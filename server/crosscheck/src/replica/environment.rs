@@ -7,8 +7,8 @@ use order::{FrameBody, FrameKind};
 use wire::ReplicaId;
 
 use super::input::Input;
+use super::members::Members;
 use super::refusals::Refusals;
-use super::sizing::Members;
 use crate::admin::{EvidenceRecord, ReadCounts};
 use crate::archive::Archive;
 use crate::clock::apart;

@@ -34,7 +34,7 @@ impl<S: Service, W: World> Replica<S, W> {
             match self.core.executor.base.take() {
                 Some(((mut head, dispatcher), size)) => {
                     if self.core.env.settings.restore.is_some() {
-                        head.order.sizes = order::Sizes::default();
+                        head.order.sizes = order::GroupSizes::default();
                     }
                     if self.core.env.settings.durability.is_disk() {
                         self.core.transfer.disk.set_kept(head.index, size);

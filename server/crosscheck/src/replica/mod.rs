@@ -24,6 +24,7 @@ mod housekeeping;
 mod in_order;
 mod input;
 mod joining;
+mod members;
 mod moving;
 mod on_call;
 mod order_copy;
@@ -79,12 +80,12 @@ use execute_stage::ExecuteStage;
 use group::Group;
 use hardware::OwnFaults;
 pub(crate) use input::Input;
+use members::Sizing;
 use moving::Moving;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
 use scrubs::Scrubs;
-use sizing::Sizing;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
 use stopping::Stopping;
@@ -226,7 +227,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Replicas that are elsewhere from now on: the watchdog asks them from another thread.
-    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<(u8, crate::Address)> {
+    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<crate::peers::probe::PlaceNews> {
         self.core.env.peers.redirections()
     }
 

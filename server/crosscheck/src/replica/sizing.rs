@@ -1,9 +1,9 @@
 //! The group grows or shrinks by two replicas while it serves, by requests of f+1 replicas in the order.
 //!
-//! A change *begins* at one batch of the order, and *ends* at a later one (`order::Sizes`). Replicas that are added are
-//! connected from the first on, take the state and execute, and have no vote. From the batch behind the second on, the
-//! group has its new size. A replica orders that end once it has seen for itself that all replicas of the new group are
-//! connected, and that each of the old one that stays has executed the batch in which the change began.
+//! A change *begins* at one batch of the order, and *ends* at a later one (`order::GroupSizes`). Replicas that are
+//! added are connected from the first on, take the state and execute, and have no vote. From the batch behind the
+//! second on, the group has its new size. A replica orders that end once it has seen for itself that all replicas of the
+//! new group are connected, and that each of the old one that stays has executed the batch in which the change began.
 //!
 //! *Why two steps.* Those that are added have caught up before anything depends on them. And between the two, reads
 //! take a batch like everything else: no replica that has not seen the end answers a read of its own clients alone,
@@ -12,15 +12,15 @@
 //! *Who decides.* For a growth, an operator asks one replica, and the others second it that see processes with the
 //! group's key at the new addresses. Nothing can be seen of a shrinking: each of f+1 replicas has to be asked.
 
-use std::collections::BTreeMap;
-
-use order::{Delivered, GroupSize, SizeChange, SizeWish, limits::MOST_REPLICAS};
+use order::limits::MOST_REPLICAS;
+use order::{Delivered, GroupSize, SizeChange, SizeWish};
 use wire::ReplicaId;
 
 use super::Replica;
 use super::core::Core;
 use super::environment::Environment;
 use super::group::Group;
+use super::members::Resized;
 use super::order_stage::OrderStage;
 use crate::address::Address;
 use crate::admin::Decided;
@@ -33,67 +33,6 @@ use crate::world::World;
 use crate::{Corrupted, ServeError, limits};
 
 const _: () = assert!(MOST_REPLICAS as usize == vote::limits::MAX_REPLICAS);
-
-/// What this replica wants to change of the group's size, and what it has seen of processes that are to be added.
-#[derive(Debug, Default)]
-pub(super) struct Sizing {
-    /// What an operator has asked for, and until when that counts.
-    asked: Option<(SizeWish, u64)>,
-    /// The last wish that was submitted, and when: it may be on its way, or lost.
-    submitted: Option<(SizeWish, u64)>,
-    /// Per number that the group does not have: where a process said that it is this replica, and when.
-    seen: BTreeMap<u8, (String, u64)>,
-}
-
-impl Sizing {
-    fn is_submitted(&self, wish: &SizeWish, now_us: u64) -> bool {
-        let patience_us = limits::TIMER_PATIENCE.as_micros() as u64;
-        self.submitted.as_ref().is_some_and(|(last, at_us)| last == wish && now_us < at_us + patience_us)
-    }
-}
-
-/// How many replicas there are, as far as this one knows; their addresses are in the settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Members {
-    /// How many the group had when its data began here, if its size has not changed.
-    configured: u8,
-    /// Those that vote: the first ones. The others of the settings are being added.
-    voting: u8,
-    /// A change that has ended just now, until the agreement has taken it.
-    resized: Option<Resized>,
-    /// The last batch that this replica has a vote on, since the group has let it go; and since when, in microseconds.
-    let_go: Option<(u64, u64)>,
-}
-
-/// The size has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Resized {
-    /// Behind this batch.
-    pub(super) after: u64,
-    /// How many replicas voted before.
-    pub(super) before: u8,
-}
-
-impl Members {
-    pub(super) fn new(configured: u8) -> Self {
-        Members { configured, voting: configured, resized: None, let_go: None }
-    }
-
-    /// How many replicas vote, the first ones.
-    pub(super) fn voting(&self) -> u8 {
-        self.voting
-    }
-
-    /// Whether the group has let this replica go: it executes no further batch.
-    pub(super) fn is_let_go(&self) -> bool {
-        self.let_go.is_some()
-    }
-
-    /// A change that has ended since the last call.
-    pub(super) fn take_resized(&mut self) -> Option<Resized> {
-        self.resized.take()
-    }
-}
 
 impl<W: World> Environment<W> {
     /// Whether this replica is being added: it executes, and has no vote and no clients.
@@ -143,7 +82,7 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// An operator wants the group to grow.
     pub(super) fn on_grow(&mut self, addresses: &[String], call: Call) {
-        match self.growth(addresses) {
+        match growth(self, addresses) {
             Ok(Err(what)) => call.reply(&Decided { what }),
             Ok(Ok(wish)) => {
                 let size = self.env.members.voting + 2;
@@ -159,7 +98,7 @@ impl<S: Service, W: World> Core<S, W> {
     pub(super) fn on_shrink(&mut self, call: Call) {
         let size = self.env.members.voting;
         let change = self.order.orderer.state().sizes.change().cloned();
-        match (self.cannot_resize(), change) {
+        match (cannot_resize(self), change) {
             (Some(why), _) => call.refuse(&why),
             (None, Some(SizeChange { size: to, number, .. })) if to > size => {
                 let what = format!("the group stays at {size} replicas as soon as f+1 replicas were asked");
@@ -189,118 +128,6 @@ impl<S: Service, W: World> Core<S, W> {
         call.reply(&Decided { what });
     }
 
-    /// Why the size of this group cannot change, if it cannot, and the remedy.
-    fn cannot_resize(&self) -> Option<String> {
-        let settings = &self.env.settings;
-        let why = if !settings.mode.replicated || settings.peers.len() < 2 {
-            "this replica is alone: start a group of three, with `mode = \"RDGX\"`"
-        } else if settings.mode.verified {
-            "the size of a group in verified mode cannot change yet. Begin one with the other size"
-        } else if self.executor.running.is_none() {
-            "this process has no state of the group; ask a replica that serves"
-        } else if self.env.is_observer() || self.env.members.is_let_go() {
-            "this replica has no vote; ask one of the others"
-        } else {
-            return None;
-        };
-        Some(why.to_owned())
-    }
-
-    /// The wish that makes this group grow; or, inside, what there is to say if it does already.
-    ///
-    /// # Errors
-    /// Why that cannot be, and the remedy.
-    fn growth(&self, addresses: &[String]) -> Result<Result<SizeWish, String>, String> {
-        if let Some(why) = self.cannot_resize() {
-            return Err(why);
-        }
-        let parsed: Vec<Address> = addresses.iter().map(|one| one.parse()).collect::<Result<_, _>>()?;
-        let [one, other] = &parsed[..] else {
-            return Err(format!(
-                "a group grows by two replicas, and {} addresses were given: give `--address` twice",
-                parsed.len()
-            ));
-        };
-        if one == other {
-            return Err(format!("{one} was given twice: each replica has an address of its own"));
-        }
-        let (size, places) = (self.env.members.voting, self.env.peers.places());
-        let addresses: Vec<String> = parsed.iter().map(Address::to_string).collect();
-        let state = self.order.orderer.state();
-        if let Some(change) = state.sizes.change() {
-            return match change.addresses == addresses {
-                true => Ok(Err(format!("the group is growing to {} replicas already", change.size))),
-                false => Err(format!(
-                    "the group is on its way to {} replicas; wait until it is there (`crosscheck status`), or give a \
-                        growth up with `crosscheck group shrink`",
-                    change.size
-                )),
-            };
-        }
-        let last_two = (size.saturating_sub(2)..size).map(|replica| state.sizes.address_of(replica));
-        if last_two.eq(addresses.iter().map(|address| Some(address.as_str()))) {
-            return Ok(Err(format!("the group has {size} replicas, with those two")));
-        }
-        let is_taken = |replica: &u8| places.of(*replica).is_some_and(|at| parsed.contains(at));
-        if let Some(taken) = (0..size).find(is_taken) {
-            let at = places.of(taken).map(Address::to_string).unwrap_or_default();
-            return Err(format!("{at} is the address of replica {}", ReplicaId(taken)));
-        }
-        if size + 2 > MOST_REPLICAS {
-            return Err(format!("the group has {size} replicas, and there are {MOST_REPLICAS} at most"));
-        }
-        Ok(Ok(SizeWish::Begin { size: size + 2, addresses }))
-    }
-
-    /// Why this replica cannot vouch for this wish now, if it cannot: the evidence, and the remedy.
-    fn size_obstacle(&self, wish: &SizeWish) -> Option<String> {
-        let sizes = &self.order.orderer.state().sizes;
-        match (wish, sizes.change()) {
-            (SizeWish::Begin { size, addresses }, _) => self
-                .missing(0..(*size).min(self.env.members.voting), 0)
-                .or_else(|| self.unseen((self.env.members.voting..).zip(addresses))),
-            (SizeWish::End { .. }, Some(change)) => self.missing(0..change.size, change.begun_at),
-            (SizeWish::End { .. }, None) | (SizeWish::GiveUp { .. }, _) => None,
-        }
-    }
-
-    /// One of these replicas that is not connected, or has not executed this batch, or lacks many others.
-    fn missing(&self, mut replicas: std::ops::Range<u8>, batch: u64) -> Option<String> {
-        let (me, now_us) = (self.env.settings.me, self.env.world.now_us());
-        replicas.find_map(|replica| {
-            let number = ReplicaId(replica);
-            let is_here = self.env.peers.connected().any(|peer| peer == replica);
-            if replica == me {
-                None
-            } else if !is_here || self.group.is_quiet(replica, now_us) {
-                Some(format!("replica {number} is not connected: start it"))
-            } else if !self.group.is_level(replica, batch) {
-                Some(format!("replica {number} has not caught up yet"))
-            } else {
-                None
-            }
-        })
-    }
-
-    /// One of these numbers of which no process has said at this address that it is this replica.
-    fn unseen<'a>(&self, mut added: impl Iterator<Item = (u8, &'a String)>) -> Option<String> {
-        if !self.env.hooks.keeps(Rule::SeesMoved) {
-            return None;
-        }
-        let now_us = self.env.world.now_us();
-        let recent_us = limits::SEEN_ELSEWHERE.as_micros() as u64;
-        let (number, address) = added.find(|(replica, address)| {
-            let saw = |(at, at_us): &(String, u64)| at == *address && now_us < at_us + recent_us;
-            !self.sizing.seen.get(replica).is_some_and(saw)
-        })?;
-        let size = self.env.members.voting + 2;
-        Some(format!(
-            "no process at {address} says that it is replica {}: start it there, with a configuration that lists all \
-                {size} replicas",
-            ReplicaId(number)
-        ))
-    }
-
     /// Orders the wishes of an operator, and those of others that this replica vouches for; follows what was agreed.
     pub(super) fn tend_size(&mut self) {
         if self.executor.running.is_none() || self.env.settings.mode.verified {
@@ -328,7 +155,7 @@ impl<S: Service, W: World> Core<S, W> {
             can_be(wish)
                 && !own(wish)
                 && !self.sizing.is_submitted(wish, now_us)
-                && self.size_obstacle(wish).is_none()
+                && size_obstacle(self, wish).is_none()
         });
         if let Some(wish) = next.filter(|_| self.order.orderer.can_accept()) {
             self.order.submit_control(&Control::Size(wish.clone()));
@@ -361,7 +188,7 @@ impl<S: Service, W: World> Core<S, W> {
             let wish = SizeWish::End { change: change.number };
             let way = if change.addresses.is_empty() { "shrinks" } else { "grows" };
             let waits =
-                self.size_obstacle(&wish).unwrap_or_else(|| self.agreeing(&wish, "see them all there"));
+                size_obstacle(self, &wish).unwrap_or_else(|| agreeing(self, &wish, "see them all there"));
             return Some(format!("the group {way} to {} replicas: {waits}", change.size));
         }
         let wish = asked?;
@@ -369,13 +196,7 @@ impl<S: Service, W: World> Core<S, W> {
             SizeWish::Begin { addresses, .. } if !addresses.is_empty() => "see both new ones",
             _ => "be asked by an operator: run the command at one more of them",
         };
-        Some(self.size_obstacle(wish).unwrap_or_else(|| self.agreeing(wish, what)))
-    }
-
-    fn agreeing(&self, wish: &SizeWish, what: &str) -> String {
-        let (state, needed) = (self.order.orderer.state(), self.group.faults() + 1);
-        let agree = state.sizes.wished(state.time_us).filter(|(_, of)| *of == wish).count();
-        format!("{needed} replicas have to {what}, and {agree} so far")
+        Some(size_obstacle(self, wish).unwrap_or_else(|| agreeing(self, wish, what)))
     }
 }
 
@@ -392,6 +213,135 @@ impl<S: Service, W: World> Replica<S, W> {
             self.core.env.stop_with(Err(ServeError::Operator(outsider.to_string())));
         }
     }
+}
+
+/// Why the size of this group cannot change, if it cannot, and the remedy.
+fn cannot_resize<S: Service, W: World>(core: &Core<S, W>) -> Option<String> {
+    let settings = &core.env.settings;
+    let why = if !settings.mode.replicated || settings.peers.len() < 2 {
+        "this replica is alone: start a group of three, with `mode = \"RDGX\"`"
+    } else if settings.mode.verified {
+        "the size of a group in verified mode cannot change yet. Begin one with the other size"
+    } else if core.executor.running.is_none() {
+        "this process has no state of the group; ask a replica that serves"
+    } else if core.env.is_observer() || core.env.members.is_let_go() {
+        "this replica has no vote; ask one of the others"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
+}
+
+/// The wish that makes this group grow; or, inside, what there is to say if it does already.
+///
+/// # Errors
+/// Why that cannot be, and the remedy.
+fn growth<S: Service, W: World>(
+    core: &Core<S, W>,
+    addresses: &[String],
+) -> Result<Result<SizeWish, String>, String> {
+    if let Some(why) = cannot_resize(core) {
+        return Err(why);
+    }
+    let parsed: Vec<Address> = addresses.iter().map(|one| one.parse()).collect::<Result<_, _>>()?;
+    let [one, other] = &parsed[..] else {
+        return Err(format!(
+            "a group grows by two replicas, and {} addresses were given: give `--address` twice",
+            parsed.len()
+        ));
+    };
+    if one == other {
+        return Err(format!("{one} was given twice: each replica has an address of its own"));
+    }
+    let (size, places) = (core.env.members.voting, core.env.peers.places());
+    let addresses: Vec<String> = parsed.iter().map(Address::to_string).collect();
+    let state = core.order.orderer.state();
+    if let Some(change) = state.sizes.change() {
+        return match change.addresses == addresses {
+            true => Ok(Err(format!("the group is growing to {} replicas already", change.size))),
+            false => Err(format!(
+                "the group is on its way to {} replicas; wait until it is there (`crosscheck status`), or give a \
+                    growth up with `crosscheck group shrink`",
+                change.size
+            )),
+        };
+    }
+    let last_two = (size.saturating_sub(2)..size).map(|replica| state.sizes.address_of(replica));
+    if last_two.eq(addresses.iter().map(|address| Some(address.as_str()))) {
+        return Ok(Err(format!("the group has {size} replicas, with those two")));
+    }
+    let is_taken = |replica: &u8| places.of(*replica).is_some_and(|at| parsed.contains(at));
+    if let Some(taken) = (0..size).find(is_taken) {
+        let at = places.of(taken).map(Address::to_string).unwrap_or_default();
+        return Err(format!("{at} is the address of replica {}", ReplicaId(taken)));
+    }
+    if size + 2 > MOST_REPLICAS {
+        return Err(format!("the group has {size} replicas, and there are {MOST_REPLICAS} at most"));
+    }
+    Ok(Ok(SizeWish::Begin { size: size + 2, addresses }))
+}
+
+/// Why this replica cannot vouch for this wish now, if it cannot: the evidence, and the remedy.
+fn size_obstacle<S: Service, W: World>(core: &Core<S, W>, wish: &SizeWish) -> Option<String> {
+    let sizes = &core.order.orderer.state().sizes;
+    match (wish, sizes.change()) {
+        (SizeWish::Begin { size, addresses }, _) => {
+            let voting = core.env.members.voting;
+            missing(core, 0..(*size).min(voting), 0).or_else(|| unseen(core, (voting..).zip(addresses)))
+        }
+        (SizeWish::End { .. }, Some(change)) => missing(core, 0..change.size, change.begun_at),
+        (SizeWish::End { .. }, None) | (SizeWish::GiveUp { .. }, _) => None,
+    }
+}
+
+/// One of these replicas that is not connected, or has not executed this batch, or lacks many others.
+fn missing<S: Service, W: World>(
+    core: &Core<S, W>,
+    mut replicas: std::ops::Range<u8>,
+    batch: u64,
+) -> Option<String> {
+    let (me, now_us) = (core.env.settings.me, core.env.world.now_us());
+    replicas.find_map(|replica| {
+        let number = ReplicaId(replica);
+        let is_here = core.env.peers.connected().any(|peer| peer == replica);
+        if replica == me {
+            None
+        } else if !is_here || core.group.is_quiet(replica, now_us) {
+            Some(format!("replica {number} is not connected: start it"))
+        } else if !core.group.is_level(replica, batch) {
+            Some(format!("replica {number} has not caught up yet"))
+        } else {
+            None
+        }
+    })
+}
+
+/// One of these numbers of which no process has said at this address that it is this replica.
+fn unseen<'a, S: Service, W: World>(
+    core: &Core<S, W>,
+    mut added: impl Iterator<Item = (u8, &'a String)>,
+) -> Option<String> {
+    if !core.env.hooks.keeps(Rule::SeesMoved) {
+        return None;
+    }
+    let now_us = core.env.world.now_us();
+    let recent_us = limits::SEEN_ELSEWHERE.as_micros() as u64;
+    let (number, address) = added.find(|(replica, address)| {
+        let saw = |(at, at_us): &(String, u64)| at == *address && now_us < at_us + recent_us;
+        !core.sizing.seen.get(replica).is_some_and(saw)
+    })?;
+    let size = core.env.members.voting + 2;
+    Some(format!(
+        "no process at {address} says that it is replica {}: start it there, with a configuration that lists all \
+            {size} replicas",
+        ReplicaId(number)
+    ))
+}
+
+fn agreeing<S: Service, W: World>(core: &Core<S, W>, wish: &SizeWish, what: &str) -> String {
+    let (state, needed) = (core.order.orderer.state(), core.group.faults() + 1);
+    let agree = state.sizes.wished(state.time_us).filter(|(_, of)| *of == wish).count();
+    format!("{needed} replicas have to {what}, and {agree} so far")
 }
 
 /// The stages that have to know how many replicas there are.
@@ -480,8 +430,8 @@ fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) 
 
 fn tell_stages<W: World>(known: u8, (order, group, time): Stages<'_>, env: &Environment<W>) {
     let voting = env.members.voting;
-    let has_shrunk = order.orderer.state().sizes.has_shrunk();
-    order.orderer.resize(GroupSize { known, voting, has_shrunk });
+    let excludes_others = order.orderer.state().sizes.excludes_others();
+    order.orderer.resize(GroupSize { known, voting, excludes_others });
     group.resize(usize::from(known), usize::from(voting));
     time.clock.resize(usize::from(voting));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::raft::{Progress, ProgressState, SnapshotStatus};
 
-use crate::engine::{Blame, Output, Tolerance};
+use crate::engine::{Blame, MemberSet, Output, Tolerance};
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogStore;
@@ -92,7 +92,7 @@ impl<L: LogStore> Node<L> {
         let is_idle = self.lead.joins.is_empty()
             && self.configuration.learners.is_empty()
             && self.renamed.is_none()
-            && !self.config.has_shrunk;
+            && !self.has_member_beyond();
         if is_idle || !self.is_leader() || self.failed.is_some() {
             return false;
         }
@@ -334,14 +334,21 @@ impl<L: LogStore> Node<L> {
             .or_else(|| self.next_promotion())
     }
 
+    /// Whether there is a member that the group, as the state here says, has let go.
+    fn has_member_beyond(&self) -> bool {
+        let MemberSet { voters, learners } = self.configuration.members();
+        self.config.excludes_others && (voters | learners) >> self.config.replicas != 0
+    }
+
     /// The members that the group has let go, the last one first. A leader that has not delivered all that earlier
     /// leaders have ordered may not know that they were added again.
     fn members_let_go(&self) -> Option<u64> {
-        let is_current =
-            self.raw.raft.raft_log.term(self.delivered()).is_ok_and(|term| term == self.raw.raft.term);
+        let log = &self.raw.raft.raft_log;
+        if !self.has_member_beyond() || log.term(self.delivered()).ok() != Some(self.raw.raft.term) {
+            return None;
+        }
         let slots = (self.config.replicas..limits::SLOTS as u8).rev();
-        let let_go = || slots.filter_map(|slot| self.configuration.in_slot(slot)).next();
-        if self.config.has_shrunk && is_current { let_go() } else { None }
+        slots.filter_map(|slot| self.configuration.in_slot(slot)).next()
     }
 
     fn next_departure(&self) -> Option<Change> {

@@ -45,7 +45,7 @@ pub struct RaftConfig {
     /// Those that vote: all, but while some are added.
     pub voting: u8,
     /// Whether members beyond `replicas` were let go, and have to leave.
-    pub has_shrunk: bool,
+    pub excludes_others: bool,
     /// Spreads election timeouts; different on each replica.
     pub seed: u64,
     /// Identifies this start of the process; never the same twice, so draw it at random. `boot.rs` has the founding
@@ -102,7 +102,7 @@ impl RaftConfig {
             slot,
             replicas,
             voting: replicas,
-            has_shrunk: false,
+            excludes_others: false,
             seed,
             nonce,
             election_ticks: (12, 24),
@@ -372,11 +372,11 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         }
     }
 
-    fn resize(&mut self, GroupSize { known, voting, has_shrunk }: GroupSize) {
+    fn resize(&mut self, GroupSize { known, voting, excludes_others }: GroupSize) {
         self.boot.resize(known);
         let of_node = self.node.as_mut().map(|node| &mut node.config);
         for config in [&mut self.config].into_iter().chain(of_node) {
-            (config.replicas, config.voting, config.has_shrunk) = (known, voting, has_shrunk);
+            (config.replicas, config.voting, config.excludes_others) = (known, voting, excludes_others);
         }
         self.node.iter_mut().for_each(Node::update_commit_messages);
     }

@@ -11,14 +11,14 @@ use crate::config::{Replica, Set};
 use crate::event::{Content, Packed, Place};
 use crate::limits::*;
 use crate::message::{Ask, Message, RepairPart};
-use crate::sizes::Sizes;
+use crate::sizes::VotersByBatch;
 use crate::voter::Round;
 
 /// The RECOVERs whose turn this replica, the faulty one, holds.
 #[derive(Debug)]
 pub(super) struct Installs {
     me: Replica,
-    sizes: Sizes,
+    sizes: VotersByBatch,
     /// Off only to show the effect of the f+1 rule.
     quorum_rule: bool,
     waiting: BTreeMap<Place, Install>,
@@ -112,7 +112,7 @@ fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], belief: Belief) -> Optio
 }
 
 impl Installs {
-    pub(super) fn new(me: Replica, sizes: Sizes, quorum_rule: bool) -> Self {
+    pub(super) fn new(me: Replica, sizes: VotersByBatch, quorum_rule: bool) -> Self {
         Installs {
             me,
             sizes,
@@ -127,7 +127,7 @@ impl Installs {
     }
 
     /// The group has grown or shrunk.
-    pub(super) fn resize(&mut self, sizes: Sizes) {
+    pub(super) fn resize(&mut self, sizes: VotersByBatch) {
         self.sizes = sizes;
     }
 

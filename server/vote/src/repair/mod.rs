@@ -17,7 +17,7 @@ use crate::event::{Packed, Place};
 use crate::evidence::VoteCounters;
 use crate::limits::MAX_REPLICAS;
 use crate::message::RepairPart;
-use crate::sizes::Sizes;
+use crate::sizes::VotersByBatch;
 use crate::voter::Round;
 use collect::Case;
 use install::Installs;
@@ -29,7 +29,7 @@ use wire::ReplicaId;
 #[derive(Debug)]
 pub(crate) struct Repairs {
     me: Replica,
-    sizes: Sizes,
+    sizes: VotersByBatch,
     region_ids: RegionId,
     limit: usize,
     /// The cases, by faulty replica.
@@ -53,7 +53,7 @@ impl Repairs {
     }
 
     /// The group has grown or shrunk.
-    pub(crate) fn resize(&mut self, sizes: Sizes) {
+    pub(crate) fn resize(&mut self, sizes: VotersByBatch) {
         self.sizes = sizes;
         self.installs.resize(sizes);
     }

@@ -1,6 +1,7 @@
 //! A group grows and shrinks while it serves, without a restart of the replicas that stay.
 
 use memcached_client::load::RunningLoad;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::failover::load;
@@ -209,6 +210,41 @@ fn replicas_fail_while_a_group_grows_and_afterwards() {
     grown.group.cluster.assert_equal_state();
     end_right(grown, running);
     drop((again, first));
+}
+
+/// A group that was founded with five, in which one that is to leave leads.
+#[test]
+fn a_leader_is_let_go_under_load() {
+    let grown = Grown::of(&Wish { replicas: 5, workers: 1, ..Wish::default() });
+    let cluster = &grown.group.cluster;
+    let running = load(cluster).start();
+    running.must_go_on(300, "in a group of five");
+    // Each leader hands over until one of the last two leads.
+    for _ in 0..40 {
+        let leader = cluster.leader();
+        if leader >= 3 {
+            break;
+        }
+        cluster.signal(leader, Signal::STOP);
+        cluster.wait_until("another one leads", |cluster| {
+            let of = (leader + 1) % 5;
+            cluster
+                .status(of)
+                .is_some_and(|status| status["leader"].as_u64().is_some_and(|now| now != leader as u64 + 1))
+        });
+        cluster.signal(leader, Signal::CONT);
+        grown.wait_whole(&[0, 1, 2, 3, 4], 5);
+    }
+    let (code, said) = grown.shrink(&[0, 1, 2]);
+    assert!(code == 0 && said.contains("the group has 3 replicas from now on"), "{code} {said}");
+    grown.wait_whole(&[0, 1, 2], 3);
+    for replica in [3, 4] {
+        cluster.wait_until("it says that it was let go", |cluster| {
+            cluster.lines(replica).iter().any(|line| line.contains("the group has let this replica go"))
+        });
+    }
+    running.must_go_on(500, "in a group of three");
+    end_right(grown, running);
 }
 
 /// All replicas end, and start again with what is on their disks. Three of the configurations list three.

@@ -143,6 +143,37 @@ fn a_replica_that_knows_three_is_let_in_by_five() {
     cluster.run_until_idle();
 }
 
+/// A state from before the growth does not say that there was one: who begins with it would count by what a file says.
+/// A checkpoint is offered only to those that are members in it, and who is added is none before the growth.
+#[test]
+fn who_is_added_begins_with_no_state_from_before_the_growth() {
+    for seed in 0..5 {
+        let mut cluster = begun(500 + seed);
+        // One that joins leaves a checkpoint that is offered.
+        cluster.kill(2);
+        cluster.start_empty(2);
+        cluster.run_until(5_000, "three voters", |cluster| {
+            cluster.leader().is_some() && voters(cluster) == 0b111 && cluster.replica(2).joined
+        });
+        load(&mut cluster, 100);
+        cluster.replicas.extend([None, None]);
+        let least =
+            (0..3).map(|slot| cluster.replica(slot).orderer.state().index).min().expect("there are three");
+        resize(&mut cluster, 5, 3);
+        for slot in [3, 4] {
+            cluster.start_empty(slot);
+            cluster.run_until(5_000, "it has a state", |cluster| !cluster.replica(slot).cuts.is_empty());
+            let first = *cluster.replica(slot).cuts.keys().next().expect("it has one");
+            assert!(
+                first >= least,
+                "it began with the state after entry {first}, and the growth began at {least}"
+            );
+        }
+        load(&mut cluster, 300);
+        cluster.check();
+    }
+}
+
 /// A growth is given up: those that were being added leave, and three voters commit early again.
 #[test]
 fn learners_that_are_not_added_after_all_leave() {

@@ -205,7 +205,8 @@ impl<S: Service, W: World> Replica<S, W> {
     pub(super) fn leave_if_let_go(&mut self) {
         let Some((last, since_us)) = self.core.env.members.let_go else { return };
         let late_us = since_us + limits::LEAVES_WITHIN.as_micros() as u64;
-        let is_done = self.agreement.open_below(last + 1).is_none();
+        let leads = self.core.order.orderer.engine_status().is_leader;
+        let is_done = !leads && self.agreement.open_below(last + 1).is_none();
         if is_done || self.core.env.world.now_us() >= late_us {
             let replicas = self.core.env.members.voting;
             let replica = self.core.env.settings.me;
@@ -401,7 +402,7 @@ fn report<W: World>(before: u8, change: Option<&SizeChange>, now: u8, env: &Envi
 
 /// Has the size that the order's state says.
 fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) {
-    if env.settings.mode.verified || env.members.is_let_go() {
+    if env.settings.mode.verified {
         return;
     }
     let configured = env.members.configured;
@@ -410,6 +411,8 @@ fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) 
     if env.settings.me >= known {
         let now_us = env.world.now_us();
         env.members.let_go.get_or_insert((env.tally.executed, now_us));
+        // If it leads, another one has to lead before it is removed.
+        order.orderer.resize(GroupSize { known, voting, excludes_others: sizes.excludes_others() });
         return;
     }
     let knows = env.peers.size();

@@ -246,7 +246,7 @@ impl<N: Net> PendingHandshake<N> {
                     let is_reported = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
                     let learned = identity.learns_from(&theirs);
-                    events.extend(learned.map(|(known, voting)| PeerEvent::OtherSize { known, voting }));
+                    events.extend(learned.map(PeerEvent::OtherSize));
                     if let Some(why) = identity.refusal_of(&theirs, None, ConnectionEnd::Accepted) {
                         return Err((Some(peer), why));
                     }

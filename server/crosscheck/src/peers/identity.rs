@@ -52,13 +52,14 @@ impl Identity {
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed }, places })
     }
 
-    /// How many replicas one with this hello knows, and how many of them vote, if it knows of a later size.
-    pub(super) fn learns_from(&self, theirs: &Hello) -> Option<(u8, u8)> {
+    /// How often the size has changed, how many replicas one with this hello knows, and how many of them vote, if it
+    /// knows of a later size.
+    pub(super) fn learns_from(&self, theirs: &Hello) -> Option<(u32, u8, u8)> {
         let ours = &self.hello;
         let knows_more = ours.knows_less_than(theirs) && ours.differs_from(theirs).is_none();
         let is_fit = theirs.replicas <= order::limits::MOST_REPLICAS && theirs.size.voting <= theirs.replicas;
         let (known, voting) = (theirs.replicas, theirs.size.voting);
-        (knows_more && is_fit && voting > 0).then_some((known, voting))
+        (knows_more && is_fit && voting > 0).then_some((theirs.size.changes, known, voting))
     }
 
     /// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is

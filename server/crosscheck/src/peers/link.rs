@@ -201,7 +201,7 @@ impl<N: Net> Link<N> {
     /// settings.
     fn meet(&mut self, theirs: &Hello, mut channel: Channel, reading: &mut Reading<'_>) -> bool {
         let learned = reading.identity.learns_from(theirs);
-        reading.events.extend(learned.map(|(known, voting)| PeerEvent::OtherSize { known, voting }));
+        reading.events.extend(learned.map(PeerEvent::OtherSize));
         if let Some(why) = reading.identity.refusal_of(theirs, Some(self.peer), ConnectionEnd::Dialled) {
             reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
             return false;

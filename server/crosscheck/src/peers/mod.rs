@@ -89,13 +89,9 @@ pub enum PeerEvent {
         /// Why.
         why: Refusal,
     },
-    /// A peer knows of a later change of the group's size: how many replicas it knows, and how many of them vote.
-    OtherSize {
-        /// How many it knows.
-        known: u8,
-        /// How many vote.
-        voting: u8,
-    },
+    /// A peer knows of a later change of the group's size: how many changes there were, how many replicas it knows, and
+    /// how many of them vote.
+    OtherSize((u32, u8, u8)),
     /// A peer's host name does not resolve, for this reason; or it resolves again.
     Unresolved {
         /// The peer that cannot be dialled.

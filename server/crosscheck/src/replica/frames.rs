@@ -64,7 +64,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 peers::PeerEvent::Announced { peer, at } => {
                     self.core.on_seen(peer, at);
                 }
-                peers::PeerEvent::OtherSize { known, voting } => self.core.on_other_size(known, voting),
+                peers::PeerEvent::OtherSize(size) => self.core.on_other_size(size),
                 peers::PeerEvent::Unresolved { peer, why } => self.core.env.on_unresolved(peer, why),
             }
         }

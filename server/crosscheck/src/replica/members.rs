@@ -35,6 +35,8 @@ pub(super) struct Members {
     pub(super) resized: Option<Resized>,
     /// The last batch that this replica has a vote on, since the group has let it go; and since when, in microseconds.
     pub(super) let_go: Option<(u64, u64)>,
+    /// A peer knows of so many changes, and so many replicas: they are accepted, until the order says it here too.
+    pub(super) heard: Option<(u32, u8)>,
 }
 
 /// The size has changed.
@@ -48,7 +50,7 @@ pub(super) struct Resized {
 
 impl Members {
     pub(super) fn new(configured: u8) -> Self {
-        Members { configured, voting: configured, resized: None, let_go: None }
+        Members { configured, voting: configured, resized: None, let_go: None, heard: None }
     }
 
     /// How many replicas vote, the first ones.

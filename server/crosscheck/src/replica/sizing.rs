@@ -2,8 +2,9 @@
 //!
 //! A change *begins* at one batch of the order, and *ends* at a later one (`order::GroupSizes`). Replicas that are
 //! added are connected from the first on, take the state and execute, and have no vote. From the batch behind the
-//! second on, the group has its new size. A replica orders that end once it has seen for itself that all replicas of the
-//! new group are connected, and that each of the old one that stays has executed the batch in which the change began.
+//! second on, the group has its new size. A replica orders that end once it has seen for itself that all replicas of
+//! the new group are connected, and that each of the old one that stays has executed the batch in which the change
+//! began.
 //!
 //! *Why two steps.* Those that are added have caught up before anything depends on them. And between the two, reads
 //! take a batch like everything else: no replica that has not seen the end answers a read of its own clients alone,
@@ -66,18 +67,15 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// A peer knows of a later change of the group's size. A replica without a state believes it until it has one; one
     /// with a state only accepts connections of more.
-    pub(super) fn on_other_size(&mut self, known: u8, voting: u8) {
-        let (me, table) = (self.env.settings.me, self.env.settings.peers.len() as u8);
-        let has_state = self.executor.running.is_some();
-        let (known, voting) = match has_state {
-            true if known <= table => return,
-            true => (known, self.env.members.voting),
-            false if me >= known => return,
-            false => (known, voting),
-        };
-        let changes = self.order.orderer.state().sizes.count();
-        self.env.resize(known, voting, changes, |_| None);
-        tell_stages(known, (&mut self.order, &mut self.group, &mut self.time), &self.env);
+    pub(super) fn on_other_size(&mut self, (changes, known, voting): (u32, u8, u8)) {
+        self.env.members.heard = Some((changes, known));
+        if self.executor.running.is_some() {
+            self.follow_size();
+        } else if self.env.settings.me < known {
+            let changes = self.order.orderer.state().sizes.count();
+            self.env.resize(known, voting, changes, |_| None);
+            tell_stages(known, (&mut self.order, &mut self.group, &mut self.time), &self.env);
+        }
     }
 
     /// An operator wants the group to grow.
@@ -415,6 +413,9 @@ fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) 
         order.orderer.resize(GroupSize { known, voting, excludes_others: sizes.excludes_others() });
         return;
     }
+    // This replica may lag: it needs those that others know to go on.
+    let heard = env.members.heard.filter(|(changes, _)| *changes > sizes.count());
+    let known = heard.map_or(known, |(_, heard)| known.max(heard));
     let knows = env.peers.size();
     let is_known = (env.settings.peers.len() as u8, env.members.voting, knows.changes, knows.voting)
         == (known, voting, sizes.count(), voting);

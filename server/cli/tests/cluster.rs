@@ -18,5 +18,6 @@ mod moving;
 mod real_clients;
 mod restarts;
 mod settings;
+mod sizes;
 mod slow_disk;
 mod verified;

@@ -13,7 +13,7 @@ use crate::failover::load;
 use crate::support::cluster::{Cluster, Wish};
 
 /// A machine that runs a replica from a configuration of its own, besides what `up` supervises.
-struct Machine {
+pub(crate) struct Machine {
     process: Child,
     log: PathBuf,
 }
@@ -29,11 +29,21 @@ impl Machine {
         Machine { process: command.spawn().expect("it starts"), log }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn kill(&mut self) {
+    /// Waits for its end; returns its exit code.
+    pub(crate) fn wait_for_end(&mut self, cluster: &Cluster) -> Option<i32> {
+        let mut ended = None;
+        cluster.wait_until("it ends", |_| {
+            ended = self.process.try_wait().expect("its end");
+            ended.is_some()
+        });
+        ended.and_then(|status| status.code())
+    }
+
+    pub(crate) fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -46,15 +56,15 @@ impl Drop for Machine {
 }
 
 /// A cluster one of whose replicas moves. `up` does not start again what ends.
-struct Group {
-    cluster: Cluster,
-    directory: tempfile::TempDir,
+pub(crate) struct Group {
+    pub(crate) cluster: Cluster,
+    pub(crate) directory: tempfile::TempDir,
     /// The configurations that `up` has written.
-    configurations: Vec<String>,
+    pub(crate) configurations: Vec<String>,
 }
 
 impl Group {
-    fn up(wish: &Wish) -> Group {
+    pub(crate) fn up(wish: &Wish) -> Group {
         let cluster = Cluster::up(&Wish { restart_after: Some(3_600_000), ..wish.clone() });
         let configuration = |replica| {
             let arguments =
@@ -67,7 +77,7 @@ impl Group {
     }
 
     /// The address of a replica for its peers, as the configurations have it.
-    fn address(&self, replica: usize) -> String {
+    pub(crate) fn address(&self, replica: usize) -> String {
         let text = &self.configurations[0];
         let addresses = text.lines().filter_map(|line| line.strip_prefix("address = "));
         addresses.map(|address| address.trim_matches('"').to_owned()).nth(replica).expect("an address")
@@ -84,12 +94,12 @@ impl Group {
         text.lines().map(line).collect()
     }
 
-    fn start(&self, configuration: &str, name: &str) -> Machine {
+    pub(crate) fn start(&self, configuration: &str, name: &str) -> Machine {
         Machine::start(configuration, name, self.directory.path())
     }
 
     /// Ends the process of a replica that `up` has started.
-    fn kill(&self, replica: usize) {
+    pub(crate) fn kill(&self, replica: usize) {
         self.cluster.signal(replica, Signal::KILL);
         let pid = self.cluster.pid(replica);
         self.cluster.wait_until("it has ended", |_| !fs::exists(format!("/proc/{pid}")).unwrap_or(true));
@@ -112,18 +122,11 @@ impl Group {
         };
         let configuration: String = self.configurations[replica].lines().map(own).collect();
         let mut old = self.start(&configuration, "old");
-        let mut ended = None;
-        self.cluster.wait_until("the old machine ends", |_| {
-            ended = old.process.try_wait().expect("its end");
-            ended.is_some()
-        });
+        let code = old.wait_for_end(&self.cluster);
         let said = old.said();
         let reported =
             format!("the group has replaced this machine: its replica {} is at {address}", replica + 1);
-        assert!(
-            ended.and_then(|status| status.code()) == Some(2) && said.contains(&reported),
-            "{ended:?} {said}"
-        );
+        assert!(code == Some(2) && said.contains(&reported), "{code:?} {said}");
     }
 
     /// The other replicas are started again, one after the other, with the files from before; with logs on disk then
@@ -181,7 +184,7 @@ fn end_right(group: Group, running: RunningLoad) {
 }
 
 /// The address of another machine: one on loopback that no other test uses.
-fn another_machine() -> String {
+pub(crate) fn another_machine() -> String {
     static MACHINES: AtomicU8 = AtomicU8::new(1);
     format!("127.77.{}.{}:12211", std::process::id() % 256, MACHINES.fetch_add(1, Ordering::Relaxed))
 }

@@ -63,6 +63,15 @@ pub enum AdminCommand {
         /// Its address, as in a configuration.
         address: String,
     },
+    /// An operator's decision: two replicas are added to the group, at these addresses; answered by a [`Decided`]. It
+    /// takes effect once f+1 replicas see them there, and all have caught up.
+    GrowGroup {
+        /// The addresses, as in a configuration.
+        addresses: Vec<String>,
+    },
+    /// An operator's decision: the two last replicas leave the group, or those that are being added stay out; answered
+    /// by a [`Decided`]. It takes effect once f+1 replicas were asked.
+    ShrinkGroup,
     /// Asks what a backup would be of; answered by a [`BackupOf`].
     Backup {
         /// Has a copy of the state ordered, too: [`AdminCommand::Transfer`] fetches it.
@@ -172,12 +181,16 @@ pub struct Injected {
     pub id: Option<String>,
 }
 
-/// Answer to [`AdminCommand::BeginGroup`], [`AdminCommand::KeepState`], [`AdminCommand::TakeState`] and
-/// [`AdminCommand::ReplaceMachine`].
+/// Answer to [`AdminCommand::BeginGroup`], [`AdminCommand::KeepState`], [`AdminCommand::TakeState`],
+/// [`AdminCommand::ReplaceMachine`], [`AdminCommand::GrowGroup`] and [`AdminCommand::ShrinkGroup`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     /// The replica's next action.
     pub what: String,
+}
+
+fn is_zero(count: &u8) -> bool {
+    *count == 0
 }
 
 /// The phases of a replica's process.
@@ -334,6 +347,15 @@ pub struct Status {
     /// What the replacement of a machine waits for that an operator asked this replica for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacing: Option<String>,
+    /// How many replicas of the group vote, as this one knows; 0 from an earlier release.
+    #[serde(default)]
+    pub replicas: u8,
+    /// How many more are being added.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub adding: u8,
+    /// What a change of the group's size waits for, that has begun, or that an operator asked this replica for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resizing: Option<String>,
     /// What the service has counted here, by name ([`crate::Service::counts`]).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,

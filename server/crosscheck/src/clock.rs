@@ -86,6 +86,11 @@ impl GroupClock {
         clock
     }
 
+    /// So many replicas vote from now on: their clocks count.
+    pub fn resize(&mut self, replicas: usize) {
+        self.others.resize(replicas, Other::default());
+    }
+
     /// Microseconds since 1970, by this replica's clock.
     pub fn now_us(&self, monotonic_us: u64) -> u64 {
         monotonic_us.saturating_add_signed(self.offset_us)

@@ -50,9 +50,11 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         Control::CopyPart { region_id, count, .. } => {
             within(&(*region_id..region_id.saturating_add(u32::from(*count))).collect::<Vec<_>>())
         }
-        Control::Checkpoint { .. } | Control::CopyWanted | Control::Set { .. } | Control::Move { .. } => {
-            Footprint::new()
-        }
+        Control::Checkpoint { .. }
+        | Control::CopyWanted
+        | Control::Set { .. }
+        | Control::Move { .. }
+        | Control::Size(_) => Footprint::new(),
         // No other request runs meanwhile.
         Control::ActAs { .. } => Footprint::all(),
     }

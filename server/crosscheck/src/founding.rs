@@ -27,6 +27,30 @@ const FIRST_LINE: &str = "crosscheck founding 1\n";
 /// Most bytes of such a file.
 const BYTES: u64 = 4096;
 
+/// The name under which the number of replicas stands among them.
+pub(crate) const REPLICAS: &str = "replicas";
+
+/// The name under which the entry of the log stands among them behind which the group began, if it began with a backup.
+pub(crate) const BEGUN_AFTER: &str = "begun_after";
+
+/// How many replicas the group had at its founding, by this; as many as the configuration has, where it does not say.
+pub(crate) fn size_of(founding: &[(String, String)], configured: usize) -> u8 {
+    let noted = founding.iter().find(|(name, _)| name == REPLICAS);
+    noted.and_then(|(_, count)| count.parse().ok()).unwrap_or(configured as u8)
+}
+
+/// The sizes in a state after this entry of the log. Those of a backup are of another group: one that begins with it
+/// has the size of its configurations.
+pub(crate) fn sizes_at(
+    index: u64,
+    founding: &[(String, String)],
+    sizes: order::GroupSizes,
+) -> order::GroupSizes {
+    let noted = founding.iter().find(|(name, _)| name == BEGUN_AFTER);
+    let begun_after = noted.and_then(|(_, index)| index.parse::<u64>().ok()).unwrap_or(0);
+    if index <= begun_after { order::GroupSizes::default() } else { sizes }
+}
+
 /// What the file in this directory says; none where an earlier release made the data.
 ///
 /// # Errors

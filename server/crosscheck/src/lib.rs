@@ -206,16 +206,15 @@ fn open_disk<S: Service>(
     snapshot::restrict(&order::System, directory)?;
     settings.has_data = !records.is_empty();
     match settings.has_data {
-        false => founding::write(&order::System, directory, &settings.founding)?,
-        true => {
-            if let Some(founded) = founding::read(&order::System, directory)? {
-                service.founded_with(&founded).map_err(ServeError::Operator)?;
-            }
+        false => {
+            note_founding(directory, settings, 0)?;
         }
+        true => recall_founding(directory, service, settings)?,
     }
     if let Some(backup) = &settings.restore {
         if records.is_empty() {
             let (base, begins_with) = backup::load(service, settings)?;
+            note_founding(directory, settings, begins_with.index)?;
             let engine = Engine::raft(settings, log, records, (0, begins_with))?;
             return Ok((base, Orderer::new(config, engine, order::State::default())));
         }
@@ -227,14 +226,53 @@ fn open_disk<S: Service>(
         settings.restore = None;
     }
     let unloadable = |why| snapshot::SnapshotError::unloadable(directory, why);
-    let base = match snapshot::for_log(&order::System, directory, records.is_empty())? {
+    let mut base = match snapshot::for_log(&order::System, directory, records.is_empty())? {
         Some(saved) => Some(state::load_saved(service, saved).map_err(unloadable)?),
         None => None,
     };
+    if let Some(((head, _), _)) = &mut base {
+        let sizes = std::mem::take(&mut head.order.sizes);
+        head.order.sizes = founding::sizes_at(head.index, &settings.founding, sizes);
+    }
     let order_state = base.as_ref().map_or_else(order::State::default, |((head, _), _)| head.order.clone());
     let begins_with = order::BeginningState::default();
     let engine = Engine::raft(settings, log, records, (order_state.index, begins_with))?;
     Ok((base, Orderer::new(config, engine, order_state)))
+}
+
+/// Notes what counts at the founding, before there is data of a group: it begins behind this entry of the log.
+fn note_founding(directory: &Path, settings: &Settings, begun_after: u64) -> Result<(), ServeError> {
+    let pair = |name: &str, value: String| (name.to_owned(), value);
+    let of_group = [
+        pair(founding::REPLICAS, settings.peers.len().to_string()),
+        pair(founding::BEGUN_AFTER, begun_after.to_string()),
+    ];
+    let noted: Vec<_> = settings.founding.iter().cloned().chain(of_group).collect();
+    Ok(founding::write(&order::System, directory, &noted)?)
+}
+
+/// Takes over what is noted of the founding. An earlier release has not noted the number of replicas: then its size had
+/// never changed, and is that of the configuration.
+fn recall_founding<S: Service>(
+    directory: &Path,
+    service: &mut S,
+    settings: &mut Settings,
+) -> Result<(), ServeError> {
+    let noted = founding::read(&order::System, directory)?;
+    let is_of_size =
+        |(name, _): &(String, String)| [founding::REPLICAS, founding::BEGUN_AFTER].contains(&name.as_str());
+    let (of_group, founded): (Vec<_>, Vec<_>) =
+        noted.iter().flatten().cloned().partition(|pair| is_of_size(pair));
+    if noted.is_some() {
+        service.founded_with(&founded).map_err(ServeError::Operator)?;
+    }
+    settings.founding.retain(|pair| !is_of_size(pair));
+    if of_group.is_empty() && noted.is_some() {
+        let noted = Settings { founding: founded, ..settings.clone() };
+        return note_founding(directory, &noted, 0);
+    }
+    settings.founding.extend(of_group);
+    Ok(())
 }
 
 fn run<S: Service, P: Protocol>(

@@ -213,6 +213,8 @@ pub const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
 pub const SEEN_ELSEWHERE: Duration = Duration::from_secs(5);
 /// A batch for a timer that is due is requested again after so long.
 pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);
+/// Time for which a replica that was let go stays at most: its votes on what it has executed may be needed.
+pub const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// Time for a peer to answer a watchdog's request for its progress.
 pub const PROBE: Duration = Duration::from_millis(500);
 /// Log entries kept although every live replica has them, for one that was absent for a moment.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use object::{ObjectId, RegionId};
+use order::SizeWish;
 use vote::{Place, Recover};
 use wire::{Put, Reader};
 
@@ -95,6 +96,8 @@ pub enum Control {
         /// Its address.
         address: String,
     },
+    /// A replica wants the group to grow or shrink, or a change of its size to end (`replica/sizing.rs`).
+    Size(SizeWish),
 }
 
 impl Control {
@@ -136,6 +139,10 @@ impl Control {
             Control::Move { replica, address } => {
                 out.put8(CONTROL + 9).put8(*replica).put16(address.len() as u16).put(address.as_bytes());
             }
+            Control::Size(wish) => {
+                out.put8(CONTROL + 10);
+                wish.encode(&mut out);
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -159,7 +166,8 @@ impl Control {
             | Control::CopyPart { .. }
             | Control::CopyWanted
             | Control::Set { .. }
-            | Control::Move { .. } => false,
+            | Control::Move { .. }
+            | Control::Size(_) => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
             | Control::Digest { .. }
@@ -198,6 +206,7 @@ impl Control {
                 let address = reader.take(usize::from(length)).ok()?.to_vec();
                 Control::Move { replica, address: String::from_utf8(address).ok()? }
             }
+            10 => Control::Size(SizeWish::decode(&mut reader).ok()?),
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -240,6 +249,9 @@ mod tests {
             Control::ActAs { behavior: 13 },
             Control::Set { number: 1, value: 14, founds: true },
             Control::Move { replica: 2, address: "db-3:7".into() },
+            Control::Size(SizeWish::Begin { size: 5, addresses: vec!["d:1".into(), "e:1".into()] }),
+            Control::Size(SizeWish::End { change: 3 }),
+            Control::Size(SizeWish::GiveUp { change: 4 }),
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

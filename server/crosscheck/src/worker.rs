@@ -431,7 +431,8 @@ impl<S: Service> Context<S> {
             | Control::Checkpoint { .. }
             | Control::CopyWanted
             | Control::Set { .. }
-            | Control::Move { .. } => {}
+            | Control::Move { .. }
+            | Control::Size(_) => {}
         }
         compared
     }

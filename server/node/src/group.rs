@@ -1,6 +1,7 @@
 //! `group`: decisions about a group that an operator makes because its replicas cannot; and its settings.
 
 mod replace;
+mod resize;
 mod settings;
 
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub const ABOUT: &str = "Decides about a group what its replicas cannot decide, 
   {program} group keep 3                                     what would be kept, and what lost
   {program} group get                                        the settings of the group
   {program} group replace 3 --address 10.0.0.9:12211         replica 3 has a new machine
+  {program} group shrink                                     from five replicas to three
 
 Exit code: 0 when the group serves afterwards, or has the settings; 1 when not, or nothing was done."))]
 pub struct Args {
@@ -100,6 +102,36 @@ address into the other configurations when convenient."))]
         #[command(flatten)]
         target: ClusterTarget,
     },
+    /// Add two replicas to the group while it serves: from 3 to 5, or from 5 to 7
+    #[command(after_long_help = text("Examples:
+  {program} group grow --address 10.0.0.4:12211 --address 10.0.0.5:12211 --admin /run/{program}/admin.sock
+
+Once, at any replica. Start both new replicas as any replica, before or after this command, with a configuration that
+lists all replicas, in this order: the new ones have the next two numbers. They wait until they are added. The command
+waits until f+1 replicas have seen them, and until all old and new replicas are connected and have caught up; at that
+position of the order, the group has the new size. No replica has to be restarted. List the new ones in the other
+configurations when convenient."))]
+    Grow {
+        /// The address of a new replica for the other replicas: twice, in the order of their numbers
+        #[arg(long, value_name = "HOST:PORT", required = true)]
+        address: Vec<String>,
+        /// The cluster.
+        #[command(flatten)]
+        target: ClusterTarget,
+    },
+    /// Let the two replicas with the last numbers go while the group serves: from 5 to 3, or from 7 to 5
+    #[command(after_long_help = text("Examples:
+  {program} group shrink --admin /run/{program}/admin.sock   at each of f+1 replicas, within a minute
+  {program} group shrink                                      of a cluster that `up` started
+
+One replica alone could be wrong, so f+1 have to be asked: give the admin sockets of so many, or run the command at so
+many machines (2 of 3, 3 of 5, 4 of 7). All replicas that stay have to be connected. The two that leave end with exit
+code 2. It also gives a growth up that has begun and does not end, because a new replica is missing."))]
+    Shrink {
+        /// The cluster.
+        #[command(flatten)]
+        target: ClusterTarget,
+    },
 }
 
 /// The end of a refusal whose cause lasts a moment only (`order::DecisionError::Election`).
@@ -115,6 +147,8 @@ pub fn run(args: &Args) -> CommandOutcome {
         Decision::Replace { replica, address, target } => {
             replace::run(*replica, address, &target.replicas()?)
         }
+        Decision::Grow { address, target } => resize::grow(address, &target.replicas()?),
+        Decision::Shrink { target } => resize::shrink(&target.replicas()?),
     }
 }
 

@@ -418,6 +418,17 @@ pub struct Leadership {
     pub incarnation: Option<u64>,
 }
 
+/// The size of a group, as its order's state says, or before that the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupSize {
+    /// Replicas from which messages are accepted.
+    pub known: u8,
+    /// Those that vote: the first ones. The others follow the log.
+    pub voting: u8,
+    /// Whether members from `known` on were let go, and have to leave.
+    pub excludes_others: bool,
+}
+
 /// A consensus engine without I/O: it receives messages and ticks, and is pumped for the actions to perform.
 ///
 /// Calls never block, except [`OrderEngine::persist`] for one sync of the disk.
@@ -448,6 +459,11 @@ pub trait OrderEngine: Send {
 
     /// The connection to a peer is gone.
     fn peer_down(&mut self, peer: u8);
+
+    /// The group has this size from now on: see [`crate::Orderer::resize`]. Nothing where it cannot change.
+    fn resize(&mut self, size: GroupSize) {
+        let _ = size;
+    }
 
     /// A round of the caller's loop has ended: until the next frame or pump nothing changes here.
     fn rest(&mut self) {}

@@ -24,6 +24,7 @@ mod queue;
 mod raft;
 mod sessions;
 mod single;
+mod sizes;
 mod stamps;
 mod timeouts;
 
@@ -33,8 +34,8 @@ pub use body::{BodyWriter, FrameBody};
 #[cfg(feature = "inject")]
 pub use engine::EngineFaults;
 pub use engine::{
-    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership,
-    MemberSet, NotNow, OrderEngine, Output, Outside, PrimaryView, Tolerance,
+    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, GroupSize,
+    Leadership, MemberSet, NotNow, OrderEngine, Output, Outside, PrimaryView, Tolerance,
 };
 pub use frame::{Decoder, Frame, FrameError, FrameKind};
 pub use log::{
@@ -47,6 +48,7 @@ pub use primary::{PrimaryConfig, PrimaryEngine};
 pub use raft::{BeginningState, OwnEntries, RaftConfig, RaftEngine};
 pub use sessions::{Acting, HostSetting, Rule, Session, State};
 pub use single::SingleEngine;
+pub use sizes::{GroupSizes, SizeChange, SizeWish, WishedAt};
 pub use wire::Malformed;
 
 /// Entry points for the fuzz targets to decoders that are private otherwise. Not for use.

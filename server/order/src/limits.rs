@@ -86,10 +86,14 @@ pub const IN_VAIN_TICKS: u64 = 20;
 pub const PROGRESS_TICKS: u64 = 4;
 /// Replicas a group has at most.
 pub const SLOTS: usize = 15;
+/// Replicas that a group has at most after it has grown: as many as a vote counts.
+pub const MOST_REPLICAS: u8 = 7;
+/// Replicas that a group has at least after it has shrunk: fewer tolerate no failure.
+pub const LEAST_REPLICAS: u8 = 3;
 /// Bytes of a replica's address at most: a host name has 253, and a port 5.
 pub const ADDRESS_BYTES: usize = 260;
-/// Ordered time for which the wish of a replica to move another one counts: the others need a few seconds to see that
-/// its machine is gone, and that the new one is there.
+/// Ordered time for which the wish of a replica to move another one, or to change the size of the group, counts: the
+/// others need a few seconds to see for themselves what it is about.
 pub const WISH: std::time::Duration = std::time::Duration::from_secs(60);
 /// A message with this term or a later one counts as corrupt: elections never reach it. The bound is the same for all.
 /// If each replica measured from its own term, some healthy replicas would accept another replica's wrong term and
@@ -142,6 +146,7 @@ impl Default for EngineScale {
 }
 
 const _: () = assert!(FRAME_BODY > REQUEST_BYTES + APPEND_BYTES + (64 << 10));
+const _: () = assert!((MOST_REPLICAS as usize) <= SLOTS);
 const _: () = assert!(OWN_EAGER <= OWN_IN_FLIGHT);
 const _: () = assert!(LEADER_QUEUE >= SLOTS * OWN_IN_FLIGHT);
 const _: () = assert!(COLLECTED_BYTES >= REQUEST_BYTES);

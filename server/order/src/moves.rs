@@ -88,12 +88,23 @@ impl Moves {
         out
     }
 
+    /// Replicas from this one on are not in the group any more.
+    pub(crate) fn forget_from(&mut self, size: u8) {
+        self.moved.retain(|&replica, _| replica < size);
+        self.wishes.retain(|_, (_, wish)| wish.replica < size);
+        self.sum = wire::crc32c(&self.encoded());
+    }
+
     /// Appends it; nothing where there never was a wish, as before there was such a thing.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Moves { count, moved, wishes, sum: _ } = self;
-        if *count == 0 && wishes.is_empty() {
-            return;
+        if self.count > 0 || !self.wishes.is_empty() {
+            self.encode_whole(out);
         }
+    }
+
+    /// Appends it, also where there never was a wish.
+    pub(crate) fn encode_whole(&self, out: &mut Vec<u8>) {
+        let Moves { count, moved, wishes, sum: _ } = self;
         out.put32(*count).put32(moved.len() as u32);
         for (&replica, (number, address)) in moved {
             out.put8(replica).put32(*number);
@@ -106,7 +117,7 @@ impl Moves {
         }
     }
 
-    /// Reads what [`Moves::encode`] has written, to the end.
+    /// Reads what [`Moves::encode`] has written.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut moves = Moves { count: reader.u32()?, ..Moves::default() };
         for _ in 0..reader.count32(limits::SLOTS, 7)? {
@@ -124,7 +135,7 @@ impl Moves {
             }
             moves.wishes.insert(origin, (at_us, Move { replica, address: take_text(reader)? }));
         }
-        if moves.count == 0 && moves.wishes.is_empty() {
+        if moves.count == 0 && moves.wishes.is_empty() && reader.is_empty() {
             return Err(Malformed("moves that are left out are not written"));
         }
         moves.sum = wire::crc32c(&moves.encoded());
@@ -132,15 +143,15 @@ impl Moves {
     }
 }
 
-fn is_fresh(at_us: u64, now_us: u64) -> bool {
+pub(crate) fn is_fresh(at_us: u64, now_us: u64) -> bool {
     now_us.saturating_sub(at_us) < limits::WISH.as_micros() as u64
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.put16(text.len() as u16).put(text.as_bytes());
 }
 
-fn take_text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+pub(crate) fn take_text<W>(reader: &mut Reader<'_, W>) -> Result<String, Malformed> {
     let length = usize::from(reader.u16()?);
     if length > limits::ADDRESS_BYTES {
         return Err(Malformed("an address is too long"));

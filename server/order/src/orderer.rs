@@ -10,8 +10,8 @@ use bytes::Bytes;
 use crate::batch::{Batch, Encoded, Request};
 use crate::batcher::{Batcher, Batching, Refused};
 use crate::engine::{
-    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership,
-    OrderEngine, Output, Tolerance,
+    Blame, Committed, CorruptPart, Decision, DecisionError, EngineOut, EngineStatus, FailStop, GroupSize,
+    Leadership, OrderEngine, Output, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -19,6 +19,7 @@ use crate::log::LogError;
 use crate::moves::Move;
 use crate::queue::LeaderQueue;
 use crate::sessions::{HostSetting, Rule, State};
+use crate::sizes::{SizeWish, WishedAt};
 use crate::timeouts::BatchTimeouts;
 
 /// The settings of an orderer; equal on all replicas except for `slot` and `seed`.
@@ -284,6 +285,30 @@ impl<E: OrderEngine> Orderer<E> {
     pub fn want_move(&mut self, origin: u8, wish: Move, needed: usize) -> bool {
         let now_us = self.state.time_us;
         self.state.moves.want(origin, wish, needed, now_us)
+    }
+
+    /// A delivered request of this origin, in the host's batch `batch`, says how many replicas the group is to have, in
+    /// which the configurations say `configured`. Once `needed` origins have said the same at about the same ordered
+    /// time, it is so; returns whether that is so now.
+    pub fn want_size(
+        &mut self,
+        (origin, batch): (u8, u64),
+        wish: SizeWish,
+        needed: usize,
+        configured: u8,
+    ) -> bool {
+        let at = WishedAt { origin, now_us: self.state.time_us, batch };
+        let is_done = self.state.sizes.want(at, wish, needed, configured);
+        if is_done && self.state.sizes.excludes_others() {
+            self.state.moves.forget_from(self.state.sizes.voting(configured));
+        }
+        is_done
+    }
+
+    /// The group has this size: who is in it, and who votes. To be said again from time to time.
+    pub fn resize(&mut self, size: GroupSize) {
+        self.config.replicas = size.known;
+        self.engine.resize(size);
     }
 
     /// The state after entry `cut` can be fetched from this replica; entries up to it may be compacted away.

@@ -7,6 +7,7 @@ use wire::{Malformed, Put, Reader};
 
 use crate::limits;
 use crate::moves::Moves;
+use crate::sizes::GroupSizes;
 
 /// The state that delivery depends on besides the log itself, as of one index. State transfer sends it to a joiner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,6 +24,8 @@ pub struct State {
     pub settings: BTreeMap<u8, HostSetting>,
     /// Where the replicas are whose machines were replaced.
     pub moves: Moves,
+    /// How many replicas there are, once that has changed.
+    pub sizes: GroupSizes,
 }
 
 /// A setting of the host, in its numbers.
@@ -147,7 +150,8 @@ impl State {
         }
         // As before there was such a number, where none was ever wanted; the same holds for the moves.
         let Acting { behavior, wanted, by } = self.acting;
-        let has_more = !self.settings.is_empty() || self.moves != Moves::default();
+        let has_sizes = self.sizes != GroupSizes::default();
+        let has_more = !self.settings.is_empty() || self.moves != Moves::default() || has_sizes;
         if self.acting != Acting::default() || has_more {
             out.put16(behavior).put16(wanted).put16(by);
         }
@@ -156,7 +160,11 @@ impl State {
             for (&number, HostSetting { value, set_at }) in &self.settings {
                 out.put8(number).put8(*value).put64(*set_at);
             }
-            self.moves.encode(&mut out);
+            match has_sizes {
+                true => self.moves.encode_whole(&mut out),
+                false => self.moves.encode(&mut out),
+            }
+            self.sizes.encode(&mut out);
         }
         out
     }
@@ -193,6 +201,9 @@ impl State {
             }
             if !reader.is_empty() {
                 state.moves = Moves::decode(&mut reader)?;
+                if !reader.is_empty() {
+                    state.sizes = GroupSizes::decode(&mut reader)?;
+                }
             } else if state.settings.is_empty() {
                 return Err(Malformed("settings that are left out are not written"));
             }
@@ -209,6 +220,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::moves::Move;
+    use crate::sizes::{SizeWish, WishedAt};
 
     #[test]
     fn each_batch_counts_once_in_its_incarnation_and_in_order() {
@@ -264,13 +276,20 @@ mod tests {
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..len])).is_err());
         }
         assert!(State::decode([&before[..], &[0; 6]].concat().into()).is_err());
-        // Moves alone, and both.
+        // Moves alone, and both, and sizes with and without them.
         for acting in [Acting::default(), state.acting] {
             let mut moved = State { acting, ..state.clone() };
             moved.moves.want(1, Move { replica: 2, address: "a:1".into() }, 1, 5);
             let bytes = moved.encode();
-            assert_eq!(State::decode(bytes.clone().into()), Ok(moved));
+            assert_eq!(State::decode(bytes.clone().into()), Ok(moved.clone()));
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+            for mut sized in [State { acting, ..state.clone() }, moved] {
+                let at = WishedAt { origin: 1, now_us: 5, batch: 3 };
+                sized.sizes.want(at, SizeWish::Begin { size: 3, addresses: vec![] }, 1, 5);
+                let bytes = sized.encode();
+                assert_eq!(State::decode(bytes.clone().into()), Ok(sized));
+                assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+            }
         }
     }
 

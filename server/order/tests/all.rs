@@ -15,4 +15,5 @@ mod older;
 mod own;
 mod primary;
 mod rejoin;
+mod sizes;
 mod stamps;

@@ -5,13 +5,15 @@ use crate::limits::{
     REPAIRS_BEFORE_REPLACE, WINDOW_BYTES,
 };
 
+use crate::sizes::VotersByBatch;
+
 /// Number of a replica, from 0.
 pub type Replica = u8;
 
 /// The data that a voter needs about its group.
 #[derive(Clone, Debug)]
 pub struct Config {
-    replicas: u8,
+    pub(crate) sizes: VotersByBatch,
     me: Replica,
     region_ids: u32,
     first_batch: u64,
@@ -36,7 +38,7 @@ impl Config {
         assert!(replicas as usize <= MAX_REPLICAS, "at most {MAX_REPLICAS} replicas, not {replicas}");
         assert!(me < replicas, "replica {me} is not one of {replicas}");
         Config {
-            replicas,
+            sizes: VotersByBatch::of(replicas),
             me,
             region_ids,
             first_batch,
@@ -111,9 +113,9 @@ impl Config {
         self
     }
 
-    /// Size of the group, 2f+1.
+    /// Present size of the group, 2f+1.
     pub fn replicas(&self) -> u8 {
-        self.replicas
+        self.sizes.now()
     }
 
     /// This replica.
@@ -133,12 +135,7 @@ impl Config {
 
     /// Faulty replicas the group tolerates.
     pub fn faults(&self) -> u8 {
-        self.replicas / 2
-    }
-
-    /// Replicas that have to agree: f+1.
-    pub fn quorum(&self) -> u32 {
-        self.faults() as u32 + 1
+        self.replicas() / 2
     }
 }
 

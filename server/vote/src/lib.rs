@@ -41,6 +41,7 @@ pub mod limits;
 mod message;
 mod record;
 mod repair;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod voter;

@@ -192,6 +192,20 @@ const REPAIRED: u8 = 10;
 const REPLY_GONE: u8 = 11;
 
 impl Message {
+    /// The batch that it is about, if it is about a single one.
+    pub(crate) fn batch(&self) -> Option<u64> {
+        match self {
+            Message::Digests { batch, .. } | Message::Forgotten { batch, .. } => Some(*batch),
+            Message::Pairs { place, .. }
+            | Message::SelfBlame { place, .. }
+            | Message::Confirm { place }
+            | Message::ReplyGone { place }
+            | Message::Reply { place, .. } => Some(place.batch),
+            Message::Repair { turn, .. } | Message::Repaired { turn } => Some(turn.batch),
+            Message::Check { .. } | Message::Ask(_) => None,
+        }
+    }
+
     /// Appends the wire form. A CHECK of one batch takes 27 bytes, each further batch 16.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

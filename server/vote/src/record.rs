@@ -135,6 +135,17 @@ impl Record {
         (self.known, self.seal) = (Set::EMPTY, 0);
     }
 
+    /// Forgets what replicas from this one on have said: they have no vote on this batch.
+    pub(crate) fn forget_from(&mut self, replicas: u8) {
+        let voters = Set::first(replicas);
+        for replica in self.known.minus(voters).iter() {
+            self.seal ^= seal_of(replica, self.digests[replica as usize]);
+        }
+        self.known = self.known.and(voters);
+        // The others say it again when they are asked.
+        self.details = None;
+    }
+
     /// Peers whose batch digest equals the one of `replica`, itself included.
     pub(crate) fn agreeing_with(&self, replica: Replica) -> Set {
         let mut agreeing = Set::EMPTY;

@@ -122,6 +122,24 @@ impl Voter {
         self.replies.start_fetches(&mut self.ballots, round);
     }
 
+    /// `replicas` vote on the batches after this one, which is the last one that was delivered: the group has grown or
+    /// shrunk. Those that were added count as up from [`Event::PeerUp`] on.
+    pub fn resize(&mut self, after: u64, replicas: u8, now_us: u64, commands: &mut Vec<Command>) {
+        let sizes = &mut self.ballots.config.sizes;
+        sizes.change(after, replicas);
+        self.repairs.resize(*sizes);
+        self.ballots.live = self.ballots.live.and(Set::first(replicas));
+        for batch in self.ballots.window.base().max(after + 1)..self.ballots.window.end() {
+            if let Some(record) = self.ballots.window.get_mut(batch) {
+                record.forget_from(replicas);
+            }
+        }
+        let round = &mut Round { now_us, commands };
+        self.evaluate_all(round);
+        self.ballots.report_repairs(&mut self.repairs, round);
+        self.replies.start_fetches(&mut self.ballots, round);
+    }
+
     /// Sends the collected CHECKs, and RECOVERs for the findings of this round.
     pub fn flush(&mut self, now_us: u64, commands: &mut Vec<Command>) {
         let round = &mut Round { now_us, commands };
@@ -139,8 +157,9 @@ impl Voter {
         let record = self.ballots.window.get(place.batch)?;
         record.requests().get(place.request as usize)?;
         let votes = self.ballots.votes(record, place.request);
-        let verdict = classify(&votes, self.ballots.config.quorum());
-        Some(verdict.statuses[..self.ballots.config.replicas() as usize].to_vec())
+        let sizes = &self.ballots.config.sizes;
+        let verdict = classify(&votes, sizes.quorum_at(place.batch));
+        Some(verdict.statuses[..usize::from(sizes.at(place.batch))].to_vec())
     }
 
     /// Batches that are open: still waiting for a vote, or kept for a peer that may ask.
@@ -216,7 +235,9 @@ impl Voter {
     }
 
     fn on_message(&mut self, from: Replica, message: Message, round: &mut Round<'_>) {
-        if from >= self.ballots.config.replicas() || from == self.ballots.config.me() {
+        let sizes = &self.ballots.config.sizes;
+        let votes = message.batch().map_or(sizes.most(), |batch| sizes.at(batch));
+        if from >= votes || from == self.ballots.config.me() {
             return;
         }
         match message {
@@ -274,7 +295,8 @@ impl Voter {
         self.late.forget(replica);
         self.streaks.forget(replica);
         for batch in self.ballots.window.base()..self.ballots.window.end().min(first_batch) {
-            if let Some(record) = self.ballots.window.get_mut(batch) {
+            let had_vote = replica < self.ballots.config.sizes.at(batch);
+            if let Some(record) = self.ballots.window.get_mut(batch).filter(|_| had_vote) {
                 record.gone.insert(replica);
             }
         }
@@ -304,9 +326,14 @@ impl Ballots {
         }
     }
 
+    /// Those that are up of the replicas that vote on a batch.
+    pub(crate) fn live_at(&self, batch: u64) -> Set {
+        self.live.and(Set::first(self.config.sizes.at(batch)))
+    }
+
     /// A frame or message was invalid: it is reported, and its content will be requested again.
     fn on_garbled(&mut self, from: Replica, round: &mut Round<'_>) {
-        if from < self.config.replicas() {
+        if from < self.config.sizes.most() {
             let case = Case { batch: self.window.base(), request: None, kind: 0, stage: FaultStage::Message };
             self.evidence(from, case, None, &[], round);
         }

@@ -160,7 +160,7 @@ impl<N: Net> PendingHandshakes<N> {
                 return None;
             }
         };
-        match guest.take_records(identity, progress, &mut self.answered) {
+        match guest.take_records(identity, progress, &mut self.answered, events) {
             Ok(Took::More) => {
                 if is_over {
                     self.go(place);
@@ -225,6 +225,7 @@ impl<N: Net> PendingHandshake<N> {
         identity: &mut Identity,
         progress: PeerProgress,
         answered: &mut Answered,
+        events: &mut Vec<PeerEvent>,
     ) -> Result<Took, (Option<u8>, Refusal)> {
         let stranger = |untrusted| (None, Refusal::Untrusted(untrusted, Some(self.remote.clone())));
         loop {
@@ -244,6 +245,8 @@ impl<N: Net> PendingHandshake<N> {
                     // A process that is refused gets this replica's hello, and finds the difference itself.
                     let is_reported = self.stream.write(&out).is_ok_and(|written| written == out.len());
                     let peer = theirs.replica;
+                    let learned = identity.learns_from(&theirs);
+                    events.extend(learned.map(PeerEvent::OtherSize));
                     if let Some(why) = identity.refusal_of(&theirs, None, ConnectionEnd::Accepted) {
                         return Err((Some(peer), why));
                     }

@@ -11,7 +11,7 @@ use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 13;
+pub const PROTOCOL: u8 = 14;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.
@@ -37,6 +37,15 @@ pub struct KnownPlace {
     pub address: String,
 }
 
+/// The size of a group, as one replica knows it: the one with more changes knows more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownSize {
+    /// How often it has changed.
+    pub changes: u32,
+    /// How many replicas vote.
+    pub voting: u8,
+}
+
 /// The message of one end in a handshake. The order of the settings is that of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -46,8 +55,10 @@ pub struct Hello {
     pub purpose: Purpose,
     /// The sender, from 0.
     pub replica: u8,
-    /// Replicas in its group.
+    /// Replicas in its group, those that are being added included.
     pub replicas: u8,
+    /// How many of them vote, and how often the size of the group has changed, as it knows.
+    pub size: KnownSize,
     /// Name of its group.
     pub cluster: String,
     /// Its release.
@@ -129,6 +140,7 @@ impl Hello {
         }
         let Behaviors { oldest, newest } = self.behaviors;
         bytes.put16(oldest).put16(newest).put16(self.acts_as);
+        bytes.put32(self.size.changes).put8(self.size.voting);
         for place in [&self.here, &self.yours] {
             // An address has fewer bytes; one that is left out says nothing.
             let known = place.as_ref().filter(|place| place.address.len() <= order::limits::ADDRESS_BYTES);
@@ -160,13 +172,14 @@ impl Hello {
         let (cluster, release) = (text()?, text()?);
         let mut settings = Vec::new();
         let (mut behaviors, mut acts_as) = (Behaviors::FIRST, 0);
-        let (mut here, mut yours) = (None, None);
+        let (mut here, mut yours, mut size) = (None, None, KnownSize::default());
         if protocol == PROTOCOL {
             for _ in 0..usize::from(count).min(SETTINGS) {
                 settings.push((text()?, text()?));
             }
             behaviors = Behaviors { oldest: reader.u16()?, newest: reader.u16()? };
             acts_as = reader.u16()?;
+            size = KnownSize { changes: reader.u32()?, voting: reader.u8()? };
             (here, yours) = (take_place(&mut reader)?, take_place(&mut reader)?);
             reader.end()?;
         }
@@ -175,6 +188,7 @@ impl Hello {
             purpose,
             replica,
             replicas,
+            size,
             cluster,
             release,
             behaviors,
@@ -192,6 +206,7 @@ impl Hello {
             purpose: Purpose::Link,
             replica,
             replicas: 3,
+            size: KnownSize { changes: 0, voting: 3 },
             cluster: "one".into(),
             release: "1".into(),
             behaviors: Behaviors::FIRST,
@@ -206,6 +221,20 @@ impl Hello {
     fn value_of(&self, name: &str) -> &str {
         let found = self.settings.iter().find(|(one, _)| one == name);
         found.map_or("not known", |(_, value)| value)
+    }
+
+    /// Whether the two have to know equally many replicas: nothing has changed that since their configurations, and
+    /// neither waits to be added to the group of the other.
+    fn must_be_as_many(&self, other: &Hello) -> bool {
+        let is_new = |one: &Hello, group: &Hello| {
+            one.acts_as == 0 && group.acts_as != 0 && one.replica >= group.replicas
+        };
+        self.size.changes == other.size.changes && !is_new(self, other) && !is_new(other, self)
+    }
+
+    /// Whether the other one knows of a later change of the group's size.
+    pub fn knows_less_than(&self, other: &Hello) -> bool {
+        self.size.changes < other.size.changes
     }
 
     /// Whether the two are of one release, and so have to be one build.
@@ -246,7 +275,10 @@ impl Hello {
         difference("cluster", &self.cluster, &other.cluster)
             .or_else(|| difference(PROTOCOL_NAME, &self.protocol, &other.protocol))
             .or_else(|| difference(SERVICE, &service(self), &service(other)))
-            .or_else(|| difference("number of replicas", &self.replicas, &other.replicas))
+            .or_else(|| {
+                difference("number of replicas", &self.replicas, &other.replicas)
+                    .filter(|_| self.must_be_as_many(other))
+            })
             .or_else(|| self.differs_in_behavior(other))
             .or_else(|| names.into_iter().find_map(of_setting))
             .or_else(|| self.differs_at_founding(other))

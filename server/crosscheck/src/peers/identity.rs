@@ -1,7 +1,8 @@
 //! The identity of a replica for its peers: its hello, and the secret by which it proves that it belongs to the group.
 
 use super::Refusal;
-use super::hello::{BUILD, Hello, PROTOCOL, Purpose};
+use super::hello::{BUILD, Hello, KnownSize, PROTOCOL, Purpose};
+use super::refusal::Outsider;
 use super::secure::Secret;
 use super::whereabouts::{ConnectionEnd, Whereabouts};
 use crate::group_settings::AT_FOUNDING;
@@ -38,6 +39,7 @@ impl Identity {
             purpose: Purpose::Link,
             replica: settings.me,
             replicas: settings.peers.len() as u8,
+            size: KnownSize { changes: 0, voting: settings.peers.len() as u8 },
             cluster: key.map_or_else(String::new, |key| key.cluster.clone()),
             release: env!("CARGO_PKG_VERSION").to_owned(),
             behaviors: settings.behaviors,
@@ -50,6 +52,16 @@ impl Identity {
         Ok(Identity { hello, secret: Secret { key: key.map_or([0; 32], |key| key.key), seed }, places })
     }
 
+    /// How often the size has changed, how many replicas one with this hello knows, and how many of them vote, if it
+    /// knows of a later size.
+    pub(super) fn learns_from(&self, theirs: &Hello) -> Option<(u32, u8, u8)> {
+        let ours = &self.hello;
+        let knows_more = ours.knows_less_than(theirs) && ours.differs_from(theirs).is_none();
+        let is_fit = theirs.replicas <= order::limits::MOST_REPLICAS && theirs.size.voting <= theirs.replicas;
+        let (known, voting) = (theirs.replicas, theirs.size.voting);
+        (knows_more && is_fit && voting > 0).then_some((theirs.size.changes, known, voting))
+    }
+
     /// The reason to refuse a replica with this hello, if there is one. It should be the replica `expected`, if that is
     /// known.
     pub(super) fn refusal_of(
@@ -60,14 +72,34 @@ impl Identity {
     ) -> Option<Refusal> {
         let ours = &self.hello;
         let is_other = theirs.replica != ours.replica
-            && theirs.replica < ours.replicas
+            && theirs.replica < order::limits::MOST_REPLICAS.max(ours.replicas)
             && expected.is_none_or(|expected| theirs.replica == expected);
         match ours.differs_from(theirs) {
             Some(difference) => Some(Refusal::Differs(difference)),
+            None if is_other && !are_of_one_size(ours, theirs) => Some(outsider(ours, theirs)),
             None if is_other => self.places.misplaced(theirs, end).map(Refusal::from),
             None => Some(Refusal::Number(theirs.replica)),
         }
     }
+}
+
+/// Whether each of the two is in the group as the other one knows it. One that knows less learns more.
+fn are_of_one_size(ours: &Hello, theirs: &Hello) -> bool {
+    let is_in = |one: &Hello, of: &Hello| one.replica < of.replicas || of.knows_less_than(one);
+    is_in(theirs, ours) && is_in(ours, theirs) && theirs.replica < ours.replicas
+}
+
+/// Why they are not connected: one of them is not in the group, or this one has to learn first that the other one is.
+fn outsider(ours: &Hello, theirs: &Hello) -> Refusal {
+    let at = theirs.here.as_ref().map_or_else(String::new, |here| here.address.clone());
+    let (theirs_is_in, is_own) =
+        (theirs.replica < ours.replicas || ours.knows_less_than(theirs), ours.replica >= theirs.replicas);
+    if theirs_is_in && !is_own {
+        return Refusal::KnowsMore;
+    }
+    let (replica, of) = if is_own { (ours.replica, theirs) } else { (theirs.replica, ours) };
+    let was_in = if is_own { ours.acts_as != 0 } else { theirs.acts_as != 0 };
+    Refusal::Outside(Box::new(Outsider { replica, at, is_own, was_in, replicas: of.replicas }))
 }
 
 /// What has to be equal at replicas that may found a group together. One with data founds none; a witness has no part

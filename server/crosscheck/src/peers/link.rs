@@ -200,6 +200,8 @@ impl<N: Net> Link<N> {
     /// The other end has answered and has the key. Checks that it is the replica that was dialled, with the same
     /// settings.
     fn meet(&mut self, theirs: &Hello, mut channel: Channel, reading: &mut Reading<'_>) -> bool {
+        let learned = reading.identity.learns_from(theirs);
+        reading.events.extend(learned.map(PeerEvent::OtherSize));
         if let Some(why) = reading.identity.refusal_of(theirs, Some(self.peer), ConnectionEnd::Dialled) {
             reading.events.push(PeerEvent::Refused { peer: Some(self.peer), why });
             return false;

@@ -37,11 +37,13 @@ use crate::socket_errors::is_own_fault_without_peer;
 use dial::Dialled;
 use ends::PeerEnd;
 use handshakes::PendingHandshakes;
+pub(crate) use hello::KnownSize;
 pub use identity::Identity;
 pub(crate) use identity::in_common;
 use link::{Link, Reading};
 pub use net::{Net, Tcp};
-use probe::PeerProgress;
+use probe::{PeerProgress, PlaceNews};
+pub(crate) use refusal::Outsider;
 pub use refusal::Refusal;
 pub use whereabouts::{Misplaced, Whereabouts};
 
@@ -87,6 +89,9 @@ pub enum PeerEvent {
         /// Why.
         why: Refusal,
     },
+    /// A peer knows of a later change of the group's size: how many changes there were, how many replicas it knows, and
+    /// how many of them vote.
+    OtherSize((u32, u8, u8)),
     /// A peer's host name does not resolve, for this reason; or it resolves again.
     Unresolved {
         /// The peer that cannot be dialled.
@@ -112,7 +117,7 @@ pub struct Peers<N: Net = Tcp> {
     /// Where the moves are noted, if the log is on disk.
     note: Option<PathBuf>,
     /// Replicas that are elsewhere now, for the watchdog, which asks them from another thread.
-    redirected: Option<mpsc::Sender<(u8, Address)>>,
+    redirected: Option<mpsc::Sender<PlaceNews>>,
     /// Events of attempts to connect, at most one per attempt, until the next [`Peers::flush`].
     of_dials: Vec<PeerEvent>,
     /// Per peer: whether its process has ended. Empty unless it is asked for.
@@ -214,13 +219,40 @@ impl<N: Net> Peers<N> {
             let Some(address) = self.identity.places.of(peer).cloned() else { continue };
             self.net.redirect(peer, &address);
             // Without a receiver, the watchdog has ended.
-            let _ = self.redirected.as_ref().map(|to| to.send((peer, address.clone())));
+            let _ = self.redirected.as_ref().map(|to| to.send(PlaceNews::Moved(peer, address.clone())));
             if self.place_of(peer).is_some_and(|at| at != address.to_string()) {
                 let mut events = std::mem::take(&mut self.of_dials);
                 self.hang_up(peer, &mut events);
                 self.of_dials = events;
             }
         }
+    }
+
+    /// There are these replicas from now on (index = replica), of a group whose size has changed so often.
+    pub fn resize(&mut self, addresses: Vec<Address>, size: KnownSize) {
+        let hello = &mut self.identity.hello;
+        (hello.replicas, hello.size) = (addresses.len() as u8, size);
+        let (before, now) = (self.links.len(), addresses.len());
+        let mut events = std::mem::take(&mut self.of_dials);
+        (now..before).for_each(|peer| self.hang_up(peer as u8, &mut events));
+        self.of_dials = events;
+        self.links.resize_with(now, || None);
+        self.dialled.resize(now, Dialled::default());
+        if !self.ends.is_empty() {
+            self.ends.resize_with(now, PeerEnd::default);
+        }
+        self.handshakes.await_dials(now.saturating_sub(before));
+        self.identity.places.resize(addresses);
+        let all = self.identity.places.all();
+        self.net.resize(&all);
+        let voting = all.into_iter().take(usize::from(size.voting)).collect();
+        // Without a receiver, the watchdog has ended.
+        let _ = self.redirected.as_ref().map(|to| to.send(PlaceNews::Resized(voting)));
+    }
+
+    /// The size of the group, as this replica tells the others.
+    pub(crate) fn size(&self) -> KnownSize {
+        self.identity.hello.size
     }
 
     /// Looks for a replica that is not connected at this address, too: a process says there that it is this replica. As
@@ -242,7 +274,7 @@ impl<N: Net> Peers<N> {
     }
 
     /// From now on, the replicas that are elsewhere, each with its address.
-    pub fn redirections(&mut self) -> mpsc::Receiver<(u8, Address)> {
+    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<PlaceNews> {
         let (redirected, receiver) = mpsc::channel();
         self.redirected = Some(redirected);
         receiver
@@ -391,6 +423,10 @@ impl<N: Net> Peers<N> {
             return;
         };
         let peer = arrival.peer;
+        if usize::from(peer) >= self.links.len() {
+            let mut stream = arrival.stream;
+            return self.net.deregister(&mut stream);
+        }
         let number = |at: &Option<hello::KnownPlace>| at.as_ref().map_or(0, |at| at.number);
         let present = self.links[usize::from(peer)].as_ref().filter(|link| link.is_up());
         if present.is_some_and(|link| number(&link.at) > number(&arrival.at)) {
@@ -426,5 +462,7 @@ fn traffic_of(sent: &mut Sent, kind: FrameKind) -> &mut Traffic {
     }
 }
 
+#[cfg(test)]
+mod size_tests;
 #[cfg(test)]
 mod tests;

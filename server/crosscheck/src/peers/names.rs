@@ -60,6 +60,19 @@ impl Names {
         }
     }
 
+    /// From now on there are these replicas (index = replica).
+    pub fn resize(&mut self, addresses: &[Address]) {
+        let before = self.addresses.clone();
+        self.addresses = addresses.to_vec();
+        self.resolutions.resize_with(addresses.len(), || None);
+        self.given.resize(addresses.len(), 0);
+        for (index, address) in addresses.iter().enumerate() {
+            if before.get(index) != Some(address) {
+                self.resolutions[index] = None;
+            }
+        }
+    }
+
     /// A peer's address now. A name is resolved for each use: the first call starts the resolution, and a later one
     /// returns the result. Never blocks.
     pub fn look_up(&mut self, peer: u8) -> Lookup {

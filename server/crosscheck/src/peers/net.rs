@@ -44,6 +44,9 @@ pub trait Net: Send + 'static {
     /// From now on connects to `peer` at this address.
     fn redirect(&mut self, _peer: u8, _address: &Address) {}
 
+    /// From now on there are these replicas (index = replica).
+    fn resize(&mut self, _addresses: &[Address]) {}
+
     /// Whether it still connects to these addresses (index = replica).
     fn goes_to(&self, _addresses: &[Address]) -> bool {
         true
@@ -116,6 +119,10 @@ impl Net for Tcp {
 
     fn redirect(&mut self, peer: u8, address: &Address) {
         self.names.redirect(peer, address);
+    }
+
+    fn resize(&mut self, addresses: &[Address]) {
+        self.names.resize(addresses);
     }
 
     fn goes_to(&self, addresses: &[Address]) -> bool {

@@ -67,7 +67,16 @@ pub(crate) struct Probe {
     identity: Identity,
     names: Names,
     /// Replicas that are elsewhere now.
-    redirected: Option<mpsc::Receiver<(u8, Address)>>,
+    redirected: Option<mpsc::Receiver<PlaceNews>>,
+}
+
+/// Replicas are elsewhere, or there are others, from now on.
+#[derive(Debug)]
+pub(crate) enum PlaceNews {
+    /// This one is at this address.
+    Moved(u8, Address),
+    /// Those that vote are these; index = replica.
+    Resized(Vec<Address>),
 }
 
 impl Probe {
@@ -78,19 +87,25 @@ impl Probe {
     }
 
     /// From now on asks the replicas that have moved where this says.
-    pub fn follow(&mut self, redirected: mpsc::Receiver<(u8, Address)>) {
+    pub fn follow(&mut self, redirected: mpsc::Receiver<PlaceNews>) {
         self.redirected = Some(redirected);
     }
 
     /// The progress that the others report within `patience` each, plus as much time for a name to be resolved. None
     /// where there are no others.
     pub fn others(&mut self, patience: Duration) -> Option<PeerProgress> {
+        for news in self.redirected.iter().flat_map(mpsc::Receiver::try_iter) {
+            match news {
+                PlaceNews::Moved(peer, address) => self.names.redirect(peer, &address),
+                PlaceNews::Resized(addresses) => {
+                    self.identity.hello.replicas = addresses.len() as u8;
+                    self.names.resize(&addresses);
+                }
+            }
+        }
         let (me, count) = (self.identity.hello.replica, self.names.configured().len());
         if count < 2 {
             return None;
-        }
-        for (peer, address) in self.redirected.iter().flat_map(mpsc::Receiver::try_iter) {
-            self.names.redirect(peer, &address);
         }
         let mut reported = Vec::new();
         for number in (0..count as u8).filter(|number| *number != me) {

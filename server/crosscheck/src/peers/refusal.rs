@@ -21,6 +21,56 @@ pub enum Refusal {
     HungUp,
     /// One of the two processes is not where its number is.
     Misplaced(Box<Misplaced>),
+    /// One of the two is not a replica of the group.
+    Outside(Box<Outsider>),
+    /// It knows of a later size of the group, with which it is connected at the next attempt.
+    KnowsMore,
+}
+
+/// A process that is no replica of the group: not yet, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outsider {
+    /// Its number.
+    pub replica: u8,
+    /// Where the other end is, as it says.
+    pub at: String,
+    /// Whether it is this process.
+    pub is_own: bool,
+    /// Whether it has data of the group.
+    pub was_in: bool,
+    /// How many replicas the group has.
+    pub replicas: u8,
+}
+
+impl fmt::Display for Outsider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outsider { replica, at, is_own, was_in, replicas } = self;
+        let number = ReplicaId(*replica);
+        match (was_in, is_own) {
+            (true, true) => write!(
+                f,
+                "the group has let this replica go: it has {replicas} replicas now, and this is replica {number}. End \
+                    it; its data is of no more use. To be added again, it begins with an empty data directory"
+            ),
+            (false, true) => write!(
+                f,
+                "the group has {replicas} replicas, and this is replica {number}: it waits until it is added. Run \
+                    `crosscheck group grow --address A --address B` at a replica of the group, with the addresses \
+                    of the two replicas that are to be added"
+            ),
+            (true, false) => write!(
+                f,
+                "a process at {at} says that it is replica {number}, and the group has {replicas} replicas: it was let \
+                    go. End it"
+            ),
+            (false, false) => write!(
+                f,
+                "a process at {at} says that it is replica {number}, and the group has {replicas} replicas. If it is \
+                    to be added, run `crosscheck group grow --address A --address B`, with the addresses of both that \
+                    are added"
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -45,6 +95,8 @@ impl fmt::Display for Refusal {
                     own messages say why",
             ),
             Refusal::Misplaced(misplaced) => write!(f, "{misplaced}"),
+            Refusal::Outside(outsider) => write!(f, "{outsider}"),
+            Refusal::KnowsMore => f.write_str("the group has another size, of which this replica learns now"),
             Refusal::Number(number) => {
                 write!(
                     f,

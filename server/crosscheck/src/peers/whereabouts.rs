@@ -60,6 +60,11 @@ impl Whereabouts {
         self.me == me && self.configured == configured
     }
 
+    /// There are these replicas from now on; index = replica.
+    pub fn resize(&mut self, configured: Vec<Address>) {
+        self.configured = configured;
+    }
+
     /// The address of a replica now.
     pub fn of(&self, replica: u8) -> Option<&Address> {
         let moved = self.moved.get(&replica).map(|(_, address)| address).or_else(|| self.tried.get(&replica));

@@ -7,6 +7,7 @@ use super::copies::Copies;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::group::Group;
+use super::members::Sizing;
 use super::moving::Moving;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
@@ -36,6 +37,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) ticks: Ticks,
     pub(super) asked_behavior: AskedBehavior,
     pub(super) moving: Moving,
+    pub(super) sizing: Sizing,
     pub(super) calls: Calls,
     pub(super) own_settings: OwnSettings,
 }

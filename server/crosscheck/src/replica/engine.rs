@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use order::{
-    BeginningState, Blame, Decision, DecisionError, Encoded, EngineOut, EngineStatus, FrameKind, Leadership,
-    LogError, LogStore, NotNow, OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine, Record,
-    SingleEngine, Tolerance,
+    BeginningState, Blame, Decision, DecisionError, Encoded, EngineOut, EngineStatus, FrameKind, GroupSize,
+    Leadership, LogError, LogStore, NotNow, OrderEngine, PrimaryEngine, PrimaryView, RaftConfig, RaftEngine,
+    Record, SingleEngine, Tolerance,
 };
 
 use crate::{Settings, limits};
@@ -74,6 +74,7 @@ by_variant! {
         tick() -> ();
         peer_up(peer: u8) -> ();
         peer_down(peer: u8) -> ();
+        resize(size: GroupSize) -> ();
         rest() -> ();
         pump(out: &mut EngineOut) -> ();
         persist(out: &mut EngineOut) -> ();

@@ -7,6 +7,7 @@ use order::{FrameBody, FrameKind};
 use wire::ReplicaId;
 
 use super::input::Input;
+use super::members::Members;
 use super::refusals::Refusals;
 use crate::admin::{EvidenceRecord, ReadCounts};
 use crate::archive::Archive;
@@ -17,7 +18,7 @@ use crate::naming::Names;
 use crate::peers::Peers;
 use crate::settings::{OnDetection, Settings};
 use crate::world::{Lockstep, Observation, World};
-use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, limits};
+use crate::{Corrupted, ReplaceReason, ServeError, Stop, evidence, founding, limits};
 
 /// How a replica ended.
 pub(crate) type Ended = Result<Stop, ServeError>;
@@ -41,6 +42,8 @@ pub(super) struct Environment<W: World> {
     /// The group began with a backup, which has moves of another group: until it has the replicas where the
     /// configurations have them, those count.
     pub(super) counts_file: bool,
+    /// How many replicas there are, and vote.
+    pub(super) members: Members,
     outcome: Option<Ended>,
 }
 
@@ -77,6 +80,7 @@ impl<W: World> Environment<W> {
             peers.look_for_ends();
         }
         Environment {
+            members: Members::new(founding::size_of(&settings.founding, settings.peers.len())),
             settings,
             world,
             mailbox,

@@ -54,14 +54,17 @@ impl<S: Service, W: World> Replica<S, W> {
                     if let Some(peer) = peer {
                         self.core.group.on_changed(peer, self.core.env.world.now_us());
                     }
-                    if let peers::Refusal::Misplaced(misplaced) = &why {
-                        self.core.on_misplaced(misplaced);
+                    match &why {
+                        peers::Refusal::Misplaced(misplaced) => self.core.on_misplaced(misplaced),
+                        peers::Refusal::Outside(outsider) => self.core.on_outsider(outsider),
+                        _ => {}
                     }
                     self.core.env.on_refused(peer, &why);
                 }
                 peers::PeerEvent::Announced { peer, at } => {
                     self.core.on_seen(peer, at);
                 }
+                peers::PeerEvent::OtherSize(size) => self.core.on_other_size(size),
                 peers::PeerEvent::Unresolved { peer, why } => self.core.env.on_unresolved(peer, why),
             }
         }
@@ -161,6 +164,7 @@ impl<S: Service, W: World> Replica<S, W> {
                         "the entries between them were lost."
                     }
                 )),
+                Output::Removed if self.core.was_let_go() => {}
                 Output::Removed => {
                     self.core.order.give_up_log(ReplaceReason::LaterIncarnation, &mut self.core.env);
                 }

@@ -131,6 +131,19 @@ impl Group {
         }
     }
 
+    /// There are so many replicas from now on, of which the first `voting` vote.
+    pub(super) fn resize(&mut self, known: usize, voting: usize) {
+        self.others.resize(known, Other::default());
+        self.executors = voting;
+    }
+
+    /// Whether this one has reported that it has executed this batch, and lacks few that this replica has.
+    pub(super) fn is_level(&self, peer: u8, batch: u64) -> bool {
+        let other = self.others.get(usize::from(peer));
+        let has = |other: &Other| other.progress.executed >= batch && other.behind_by <= limits::LEVEL_LAG;
+        other.is_some_and(|other| other.progress.executed > 0 && has(other))
+    }
+
     /// A peer was connected, disconnected or refused: another process of it may be there now.
     pub(super) fn on_changed(&mut self, peer: u8, now_us: u64) {
         if let Some(other) = self.others.get_mut(usize::from(peer)) {

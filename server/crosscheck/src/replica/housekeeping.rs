@@ -49,6 +49,8 @@ impl<S: Service, W: World> Replica<S, W> {
         self.core.order_founding();
         self.core.compare_configuration();
         self.core.tend_moves();
+        self.core.tend_size();
+        self.leave_if_let_go();
         self.core.env.peers.seeks = self.core.executor.running.is_none();
         self.drain_if_broken();
         self.stop_when_drained();
@@ -108,7 +110,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let engine_status = self.core.order.orderer.engine_status();
         // One that takes another state votes on nothing before that.
         let is_out = self.core.executor.running.is_some() && self.core.transfer.is_receiving();
-        let first = if is_out { 0 } else { self.core.executor.first_batch() };
+        let first = if is_out || self.core.env.is_observer() { 0 } else { self.core.executor.first_batch() };
         let progress = self.agreement.progress(&self.core);
         OwnProgress {
             batches: (first, progress.last_batch),

@@ -32,7 +32,10 @@ impl<S: Service, W: World> Replica<S, W> {
             self.core.transfer.prepare(0, &mut self.core.env);
         } else if self.core.executor.running.is_none() {
             match self.core.executor.base.take() {
-                Some(((head, dispatcher), size)) => {
+                Some(((mut head, dispatcher), size)) => {
+                    if self.core.env.settings.restore.is_some() {
+                        head.order.sizes = order::GroupSizes::default();
+                    }
                     if self.core.env.settings.durability.is_disk() {
                         self.core.transfer.disk.set_kept(head.index, size);
                     }
@@ -65,6 +68,7 @@ impl<S: Service, W: World> Replica<S, W> {
         }
         self.core.env.peers.act_as(behavior);
         moving::follow(&self.core.order, &mut self.core.env);
+        self.core.follow_size();
         let Some(service) = self.core.executor.service.take() else { return };
         if let Some(session) = std::mem::take(&mut self.core.copies).session() {
             self.core.transfer.abandon_copy(session);
@@ -93,6 +97,7 @@ impl<S: Service, W: World> Replica<S, W> {
         let acts_as = behavior::of_order(self.core.order.orderer.state().acting);
         let is_new = self.core.executor.running.is_some()
             && self.core.env.settings.behaviors.include(acts_as)
+            && !self.core.env.is_observer()
             && !self.core.clients.are_served();
         if is_new && self.core.order.orderer.engine_status().leader.is_some() {
             match self.core.clients.serve(&self.core.env.world) {

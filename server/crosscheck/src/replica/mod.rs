@@ -24,6 +24,7 @@ mod housekeeping;
 mod in_order;
 mod input;
 mod joining;
+mod members;
 mod moving;
 mod on_call;
 mod order_copy;
@@ -36,6 +37,7 @@ mod rows;
 mod schedule_stage;
 mod scrubs;
 mod settings;
+mod sizing;
 mod solo;
 mod state_transfer;
 mod status;
@@ -78,6 +80,7 @@ use execute_stage::ExecuteStage;
 use group::Group;
 use hardware::OwnFaults;
 pub(crate) use input::Input;
+use members::Sizing;
 use moving::Moving;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
@@ -200,6 +203,7 @@ impl<S: Service, W: World> Replica<S, W> {
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
             moving: Moving::default(),
+            sizing: Sizing::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),
             env,
@@ -223,7 +227,7 @@ impl<S: Service, W: World> Replica<S, W> {
     }
 
     /// Replicas that are elsewhere from now on: the watchdog asks them from another thread.
-    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<(u8, crate::Address)> {
+    pub(crate) fn redirections(&mut self) -> mpsc::Receiver<crate::peers::probe::PlaceNews> {
         self.core.env.peers.redirections()
     }
 
@@ -299,6 +303,7 @@ impl<S: Service, W: World> Replica<S, W> {
     fn schedule(&mut self) {
         while self.core.executor.has_room()
             && !self.core.transfer.wants_unordered
+            && !self.core.env.members.is_let_go()
             && self.agreement.may_deliver()
         {
             let Some(delivered) = self.core.order.orderer.poll_delivery() else { return };

@@ -66,6 +66,11 @@ impl<S: Service, W: World> Replica<S, W> {
                 let (replica, address) = (*replica, address.clone());
                 self.core.on_replace(replica, &address, call);
             }
+            AdminCommand::GrowGroup { addresses } => {
+                let addresses = addresses.clone();
+                self.core.on_grow(&addresses, call);
+            }
+            AdminCommand::ShrinkGroup => self.core.on_shrink(call),
             AdminCommand::Backup { .. } | AdminCommand::Transfer { .. } => self.core.on_backup(call),
             AdminCommand::Settings { change } => {
                 let change = change.clone();

@@ -51,10 +51,19 @@ impl OrderStage {
     /// What decides whether reads take no batch, as of now.
     pub(super) fn read_order(&self) -> ReadOrder {
         ReadOrder {
-            reads: ordered_reads(&self.orderer.state().settings),
+            reads: if self.is_resizing() {
+                Reads::Batch
+            } else {
+                ordered_reads(&self.orderer.state().settings)
+            },
             next_tag: self.pending.next_tag(),
             first_tag: self.pending.first_tag(),
         }
+    }
+
+    /// Whether a change of the group's size has begun: reads take a batch until it has ended.
+    pub(super) fn is_resizing(&self) -> bool {
+        self.orderer.state().sizes.change().is_some()
     }
 
     /// A stage whose orderer has no request of this replica yet; requests will come from so many client threads.

@@ -19,6 +19,8 @@ pub(super) struct Refusals {
     next_report_us: u64,
     /// The replicas that say that this one's machine was replaced.
     replaced_by: u16,
+    /// The replicas that say that the group has let this one go.
+    let_go_by: u16,
     /// By replica: the reason why there is no connection to it, and when this may be reported again.
     of_peers: Vec<Option<(String, u64)>>,
 }
@@ -45,9 +47,14 @@ impl<W: World> Environment<W> {
     /// A connection at the peers' port was refused, or this replica's was.
     pub(super) fn on_refused(&mut self, peer: Option<u8>, why: &Refusal) {
         let now_us = self.world.now_us();
-        let known = peer.map(usize::from).filter(|peer| *peer < self.settings.peers.len());
+        if *why == Refusal::KnowsMore {
+            return;
+        }
+        let is_outsider = matches!(why, Refusal::Outside(_));
+        let known = peer.map(usize::from).filter(|peer| is_outsider || *peer < self.settings.peers.len());
         let Some(peer) = known else { return self.on_stranger(now_us, why) };
         self.note_replaced(peer, why);
+        self.note_let_go(peer, why);
         let why = why.to_string();
         if self.is_news_of(peer, &why) {
             self.world.say(format_args!("replica {} is refused: {why}", ReplicaId(peer as u8)));
@@ -59,9 +66,22 @@ impl<W: World> Environment<W> {
         let Refusal::Misplaced(misplaced) = why else { return };
         if misplaced.is_own && misplaced.has_moved {
             self.refusals.replaced_by |= 1 << (peer % 16);
-            let needed = (self.settings.executors() - 1) / 2 + 1;
+            let needed =
+                (usize::from(self.members.voting()) - usize::from(self.settings.witness) - 1) / 2 + 1;
             if self.refusals.replaced_by.count_ones() as usize >= needed {
                 self.stop_with(Err(ServeError::Operator(misplaced.to_string())));
+            }
+        }
+    }
+
+    /// Ends this replica once f+1 others say that the group has let it go.
+    fn note_let_go(&mut self, peer: usize, why: &Refusal) {
+        let Refusal::Outside(outsider) = why else { return };
+        if outsider.is_own && outsider.was_in {
+            self.refusals.let_go_by |= 1 << (peer % 16);
+            let needed = usize::from(outsider.replicas) / 2 + 1;
+            if self.refusals.let_go_by.count_ones() as usize >= needed {
+                self.stop_with(Err(ServeError::Operator(outsider.to_string())));
             }
         }
     }
@@ -86,7 +106,8 @@ impl<W: World> Environment<W> {
     /// or was reported long ago.
     fn is_news_of(&mut self, peer: usize, why: &str) -> bool {
         let now_us = self.world.now_us();
-        self.refusals.of_peers.resize(self.settings.peers.len(), None);
+        let count = self.settings.peers.len().max(peer + 1);
+        self.refusals.of_peers.resize(count, None);
         let of_peer = &mut self.refusals.of_peers[peer];
         if of_peer.as_ref().is_some_and(|(before, next_report_us)| before == why && now_us < *next_report_us)
         {

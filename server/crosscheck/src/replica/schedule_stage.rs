@@ -5,10 +5,15 @@ use std::sync::Arc;
 use order::{Batch, Delivered};
 use schedule::Footprint;
 
+use super::clocks::Timekeeper;
 use super::core::Core;
+use super::environment::Environment;
+use super::execution::Execution;
+use super::group::Group;
+use super::order_stage::OrderStage;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
-use super::{acting, copies, moving};
+use super::{acting, copies, moving, sizing};
 use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
@@ -38,7 +43,8 @@ impl<S: Service, W: World> Core<S, W> {
         let running = RunningBatch::new(batch, time_us, origin, delivered.batch.len());
         let mut rows = BatchRows::new(running, delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut wanting, mut moves) = (None, Vec::new(), Vec::new());
+        let (mut checkpoint, mut wanting) = (None, Vec::new());
+        let (mut moves, mut sizes) = (Vec::new(), Vec::new());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -59,6 +65,7 @@ impl<S: Service, W: World> Core<S, W> {
                     wanting.push((number, delivered, number));
                 }
                 Work::Control(Control::Move { .. }) => moves.push((delivered, number)),
+                Work::Control(Control::Size(_)) => sizes.push((delivered, number)),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -69,11 +76,9 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
-        let needed = self.group.faults() + 1;
-        let (wanting, order, env) = ((&wanting[..], needed), &mut self.order, &mut self.env);
-        if !moving::delivered(&moves, needed, order, env)
-            || !acting::delivered(&mut rows.rows, wanting, execution, (order, env))
-        {
+        let controls = Controls { moves: &moves, sizes: &sizes, wanting: &wanting };
+        let stages = (&mut self.order, &mut self.group, &mut self.time);
+        if !take_effect(controls, batch, (&mut rows, execution), stages, &mut self.env) {
             return;
         }
         if let Some((session, limit)) = checkpoint {
@@ -99,4 +104,25 @@ impl<S: Service, W: World> Core<S, W> {
             let _ = self.time.check_ordered_time(time_us, &mut self.order, &mut self.env);
         }
     }
+}
+
+/// Requests of the pipeline in a delivered batch that change what the replicas know of the group, by their numbers.
+struct Controls<'a> {
+    moves: &'a [(&'a Delivered, usize)],
+    sizes: &'a [(&'a Delivered, usize)],
+    wanting: &'a [(usize, &'a Delivered, usize)],
+}
+
+/// Carries these requests of batch `batch` out. False if this replica ends.
+fn take_effect<S: Service, W: World>(
+    Controls { moves, sizes, wanting }: Controls<'_>,
+    batch: u64,
+    (rows, execution): (&mut BatchRows<S::Request>, &mut Execution<S>),
+    (order, group, time): (&mut OrderStage, &mut Group, &mut Timekeeper),
+    env: &mut Environment<W>,
+) -> bool {
+    let needed = group.faults() + 1;
+    sizing::delivered(sizes, batch, (&mut *order, group, time), env)
+        && moving::delivered(moves, needed, order, env)
+        && acting::delivered(&mut rows.rows, (wanting, needed), execution, (order, env))
 }

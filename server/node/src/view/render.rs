@@ -108,6 +108,7 @@ fn notices(status: &Status) -> Vec<ViewLine> {
         ))
     }));
     notices.extend(status.replacing.iter().map(|what| of(format!("is to replace a machine: {what}"))));
+    notices.extend(status.resizing.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.waits_for.iter().map(|what| of(format!("waits: {what}"))));
     notices.extend(status.refused.replicas.iter().map(|why| of(format!("does not talk to {why}"))));
     if status.refused.strangers > 0 {

@@ -154,6 +154,11 @@ impl Boot {
         self.is_ordered = self.group.is_none();
     }
 
+    /// The group has so many replicas.
+    pub fn resize(&mut self, replicas: u8) {
+        self.answers.resize(usize::from(replicas), None);
+    }
+
     /// The replicas without a log, and the members of a group, by their last messages.
     pub fn outside(&self) -> Outside {
         let mut outside = Outside { is_ordered: self.is_ordered, ..Outside::default() };

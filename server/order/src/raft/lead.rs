@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::raft::{Progress, ProgressState, SnapshotStatus};
 
-use crate::engine::{Blame, Output, Tolerance};
+use crate::engine::{Blame, MemberSet, Output, Tolerance};
 use crate::frame::FrameKind;
 use crate::limits;
 use crate::log::LogStore;
@@ -89,11 +89,14 @@ impl<L: LogStore> Node<L> {
     /// Performs the steps that lost replicas wait for, as soon as each is due: one membership change at a time, and a
     /// checkpoint to begin with. Returns whether a change was proposed.
     pub fn let_in(&mut self) -> bool {
-        let is_idle =
-            self.lead.joins.is_empty() && self.configuration.learners.is_empty() && self.renamed.is_none();
+        let is_idle = self.lead.joins.is_empty()
+            && self.configuration.learners.is_empty()
+            && self.renamed.is_none()
+            && !self.has_member_beyond();
         if is_idle || !self.is_leader() || self.failed.is_some() {
             return false;
         }
+        self.hand_on_if_let_go();
         let change = self.next_change();
         if let Some(change) = change {
             self.propose_change(change);
@@ -240,7 +243,7 @@ impl<L: LogStore> Node<L> {
         let committed = self.raw.raft.raft_log.committed;
         let mut found = Tolerance::default();
         let mut first = self.mirror().start() + 1;
-        for slot in (0..self.config.replicas).filter(|&slot| slot != me) {
+        for slot in (0..self.config.voting).filter(|&slot| slot != me) {
             let (peer, bit) = (&self.peers[usize::from(slot)], 1u16 << slot);
             if !members.is_voter(slot) {
                 let is_in = members.is_learner(slot) || self.lead.joins.contains_key(&slot);
@@ -265,9 +268,9 @@ impl<L: LogStore> Node<L> {
         found.level |= 1 << me;
         found.unproven = !self.has_committed_in_term() || self.renamed.is_some();
         let quorum = members.voters.count_ones() / 2 + 1;
-        let needed = quorum.max(u32::from(self.config.replicas) / 2 + 1);
+        let needed = quorum.max(u32::from(self.config.voting) / 2 + 1);
         let spare = found.level.count_ones().saturating_sub(needed) as u8;
-        found.failures = if found.unproven { 0 } else { spare.min((self.config.replicas - 1) / 2) };
+        found.failures = if found.unproven { 0 } else { spare.min((self.config.voting - 1) / 2) };
         Some(found)
     }
 
@@ -325,7 +328,45 @@ impl<L: LogStore> Node<L> {
         if self.raw.raft.has_pending_conf() || self.raw.raft.lead_transferee.is_some() {
             return None;
         }
-        self.next_take_over().or_else(|| self.next_replacement()).or_else(|| self.next_promotion())
+        self.next_take_over()
+            .or_else(|| self.next_departure())
+            .or_else(|| self.next_replacement())
+            .or_else(|| self.next_promotion())
+    }
+
+    /// Whether there is a member that the group, as the state here says, has let go.
+    fn has_member_beyond(&self) -> bool {
+        let MemberSet { voters, learners } = self.configuration.members();
+        self.config.excludes_others && (voters | learners) >> self.config.replicas != 0
+    }
+
+    /// The members that the group has let go, the last one first. A leader that has not delivered all that earlier
+    /// leaders have ordered may not know that they were added again.
+    fn members_let_go(&self) -> Option<u64> {
+        let log = &self.raw.raft.raft_log;
+        if !self.has_member_beyond() || log.term(self.delivered()).ok() != Some(self.raw.raft.term) {
+            return None;
+        }
+        let slots = (self.config.replicas..limits::SLOTS as u8).rev();
+        slots.filter_map(|slot| self.configuration.in_slot(slot)).next()
+    }
+
+    fn next_departure(&self) -> Option<Change> {
+        self.members_let_go().filter(|id| *id != self.id()).map(|id| Change::Remove { id })
+    }
+
+    /// A leader that the group has let go hands the leadership to one that stays; the others remove it then.
+    fn hand_on_if_let_go(&mut self) {
+        let is_over = self.config.slot >= self.config.replicas && self.members_let_go().is_some();
+        if !is_over || self.raw.raft.lead_transferee.is_some() {
+            return;
+        }
+        let staying = (1u16 << self.config.replicas) - 1;
+        let next = self.successor(staying).and_then(|slot| self.configuration.in_slot(slot));
+        if let Some(id) = next {
+            self.finish_ready();
+            self.guard(|node| node.raw.transfer_leader(id));
+        }
     }
 
     fn next_replacement(&self) -> Option<Change> {
@@ -344,7 +385,7 @@ impl<L: LogStore> Node<L> {
     fn next_promotion(&self) -> Option<Change> {
         let committed = self.raw.raft.raft_log.committed;
         self.configuration.learners.iter().copied().find_map(|id| {
-            let slot = slot_of(id)?;
+            let slot = slot_of(id).filter(|slot| *slot < self.config.voting)?;
             let progress = self.raw.raft.prs().get(id)?;
             let close = |index: u64| index + self.config.learner_lag >= committed;
             // A replica that has acknowledged the last entry is probed until there is another one; one that has

@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use crate::batch::Encoded;
 use crate::engine::{
-    Blame, Decision, DecisionError, EngineOut, EngineStatus, FailStop, Leadership, NotNow, OrderEngine,
-    Output, Outside, Tolerance,
+    Blame, Decision, DecisionError, EngineOut, EngineStatus, FailStop, GroupSize, Leadership, NotNow,
+    OrderEngine, Output, Outside, Tolerance,
 };
 use crate::frame::FrameKind;
 use crate::limits;
@@ -42,6 +42,10 @@ pub struct RaftConfig {
     pub slot: u8,
     /// Replicas in the group.
     pub replicas: u8,
+    /// Those that vote: all, but while some are added.
+    pub voting: u8,
+    /// Whether members beyond `replicas` were let go, and have to leave.
+    pub excludes_others: bool,
     /// Spreads election timeouts; different on each replica.
     pub seed: u64,
     /// Identifies this start of the process; never the same twice, so draw it at random. `boot.rs` has the founding
@@ -97,6 +101,8 @@ impl RaftConfig {
         RaftConfig {
             slot,
             replicas,
+            voting: replicas,
+            excludes_others: false,
             seed,
             nonce,
             election_ticks: (12, 24),
@@ -364,6 +370,15 @@ impl<L: LogStore> OrderEngine for RaftEngine<L> {
         if let Some(node) = &mut self.node {
             node.peer_down(peer);
         }
+    }
+
+    fn resize(&mut self, GroupSize { known, voting, excludes_others }: GroupSize) {
+        self.boot.resize(known);
+        let of_node = self.node.as_mut().map(|node| &mut node.config);
+        for config in [&mut self.config].into_iter().chain(of_node) {
+            (config.replicas, config.voting, config.excludes_others) = (known, voting, excludes_others);
+        }
+        self.node.iter_mut().for_each(Node::update_commit_messages);
     }
 
     fn rest(&mut self) {

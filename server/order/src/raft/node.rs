@@ -1,6 +1,7 @@
 //! One member of a group: the engine, stepped by hand, and its log. Input that could make the engine panic is stopped
 //! here.
 
+mod finality;
 mod guard;
 mod numbers;
 mod own;
@@ -208,7 +209,7 @@ impl<L: LogStore> Node<L> {
     pub fn is_forgotten_by(&mut self, from: u8) {
         self.is_elsewhere(from);
         let is_empty = (self.mirror().start(), self.mirror().last()) == (0, 0);
-        let many = self.elsewhere().count_ones() > u32::from(self.config.replicas) / 2;
+        let many = self.elsewhere().count_ones() > u32::from(self.config.voting) / 2;
         if self.may_be_forgotten() && (is_empty || many) {
             self.remove();
         }
@@ -495,7 +496,7 @@ impl<L: LogStore> Node<L> {
         }
         self.peers[usize::from(from)].far_term = term;
         let others = self.peers.iter().filter(|peer| is_far(peer.far_term)).count();
-        others > usize::from(self.config.replicas) / 2
+        others > usize::from(self.config.voting) / 2
     }
 
     /// Whether the incarnation that a batch names was let into the group: every replica sees the same changes before
@@ -536,7 +537,7 @@ impl<L: LogStore> Node<L> {
         if id == self.id() {
             self.gone |= 1 << from;
         }
-        if self.gone.count_ones() > u32::from(self.config.replicas) / 2 {
+        if self.gone.count_ones() > u32::from(self.config.voting) / 2 {
             self.remove();
         }
     }
@@ -651,25 +652,6 @@ impl<L: LogStore> Node<L> {
         self.raw.advance_apply();
     }
 
-    /// With up to three voters, an entry of the current term that a voting follower holds is on a majority:
-    /// its leader had it before it sent it. So the follower knows that it is committed two hops before the leader's
-    /// message.
-    ///
-    /// Only where nothing survives the process: with a disk, the leader syncs while the entry is on its way,
-    /// and its copy counts later. An entry of an earlier term is committed only behind one of the current term (Raft,
-    /// section 5.4.2). And only under a leader: one that stepped down in this term is a follower too, and may be alone
-    /// with its proposals.
-    fn commit_early(&mut self) {
-        let raft = &mut self.raw.raft;
-        let follows = raft.state == StateRole::Follower && raft.leader_id != ::raft::INVALID_ID;
-        if knows_finality(&self.config, raft.store()) && follows && raft.promotable() {
-            let last = raft.raft_log.last_index();
-            if raft.raft_log.last_term() == raft.term && last > raft.raft_log.committed {
-                raft.raft_log.commit_to(last);
-            }
-        }
-    }
-
     fn commit(&mut self, entries: Vec<Entry>) {
         for entry in entries {
             self.applied = entry.index;
@@ -730,16 +712,6 @@ impl<L: LogStore> Node<L> {
         }
     }
 
-    /// Learners need the commit index from the leader; followers that commit by themselves need no message for it.
-    fn update_commit_messages(&mut self) {
-        let all_know = self.all_know_finality();
-        self.raw.skip_bcast_commit(all_know);
-    }
-
-    fn all_know_finality(&self) -> bool {
-        self.configuration.learners.is_empty() && knows_finality(&self.config, self.mirror())
-    }
-
     pub fn remove(&mut self) {
         if !self.removed {
             self.removed = true;
@@ -780,11 +752,6 @@ impl<L: LogStore> Node<L> {
             [self.id(), self.raw.raft.term, self.campaigns].iter().fold(self.config.seed, |s, &x| mix(s ^ x));
         min + (seed % (max - min) as u64) as usize
     }
-}
-
-/// Whether every voting follower commits by itself ([`Node::commit_early`]).
-fn knows_finality<L: LogStore>(config: &RaftConfig, mirror: &Mirror<L>) -> bool {
-    config.replicas <= 3 && mirror.store.is_volatile()
 }
 
 fn proposal(entries: Vec<Entry>) -> Message {

@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeBounds;
 
-use ::raft::eraftpb::{Entry, Snapshot};
+use ::raft::eraftpb::{Entry, EntryType, Snapshot};
 use ::raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::log::{Hard, LogError, LogStore, Record, RecordKind};
 use crate::raft::codec;
-use crate::raft::members::{Configuration, slot_of};
+use crate::raft::members::{Change, Configuration, slot_of};
 
 /// The founding of an empty group is its entry 1: no replica can replay the membership from before it.
 pub(crate) const GENESIS: u64 = 1;
@@ -167,6 +167,20 @@ impl<L: LogStore> Mirror<L> {
     /// Index of the last entry.
     pub fn last(&self) -> u64 {
         self.start.0 + self.entries.len() as u64
+    }
+
+    /// Index of the first entry behind this one that may give a replica a vote.
+    pub fn promotion_after(&self, index: u64) -> Option<u64> {
+        let first = index.saturating_sub(self.start.0) as usize;
+        let promotes = |entry: &Entry| {
+            entry.get_entry_type() == EntryType::EntryConfChange
+                && !matches!(
+                    Change::decode(&entry.context),
+                    Ok(Change::Remove { .. } | Change::AddLearner { .. })
+                )
+        };
+        let entries = self.entries.iter().skip(first).map(|stored| &stored.entry);
+        entries.into_iter().find(|entry| promotes(entry)).map(|entry| entry.index)
     }
 
     /// The membership from `index` on; empty for a replica that has not received one.

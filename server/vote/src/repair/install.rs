@@ -11,13 +11,14 @@ use crate::config::{Replica, Set};
 use crate::event::{Content, Packed, Place};
 use crate::limits::*;
 use crate::message::{Ask, Message, RepairPart};
+use crate::sizes::VotersByBatch;
 use crate::voter::Round;
 
 /// The RECOVERs whose turn this replica, the faulty one, holds.
 #[derive(Debug)]
 pub(super) struct Installs {
     me: Replica,
-    quorum: u32,
+    sizes: VotersByBatch,
     /// Off only to show the effect of the f+1 rule.
     quorum_rule: bool,
     waiting: BTreeMap<Place, Install>,
@@ -111,10 +112,10 @@ fn agreed_claim(claims: &[Option<Claim>; MAX_REPLICAS], belief: Belief) -> Optio
 }
 
 impl Installs {
-    pub(super) fn new(me: Replica, quorum: u32, quorum_rule: bool) -> Self {
+    pub(super) fn new(me: Replica, sizes: VotersByBatch, quorum_rule: bool) -> Self {
         Installs {
             me,
-            quorum: if quorum_rule { quorum } else { 1 },
+            sizes,
             quorum_rule,
             waiting: BTreeMap::new(),
             early: VecDeque::new(),
@@ -125,10 +126,18 @@ impl Installs {
         }
     }
 
+    /// The group has grown or shrunk.
+    pub(super) fn resize(&mut self, sizes: VotersByBatch) {
+        self.sizes = sizes;
+    }
+
     /// The turn is held from now on; it is passed at once if not enough trusted replicas are up.
     pub(super) fn on_turn(&mut self, turn: Place, recover: &Recover, live: Set, round: &mut Round<'_>) {
         let belief = match recover.scope {
-            Scope::Faulty(_) => Belief::Quorum { me: self.me, quorum: self.quorum },
+            Scope::Faulty(_) => {
+                let quorum = if self.quorum_rule { self.sizes.quorum_at(turn.batch) } else { 1 };
+                Belief::Quorum { me: self.me, quorum }
+            }
             Scope::SettleOn(source) => Belief::Source(source),
         };
         let targets = recover.targets().map(|target| (target, InstallTarget::default())).collect();

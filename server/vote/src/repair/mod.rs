@@ -17,6 +17,7 @@ use crate::event::{Packed, Place};
 use crate::evidence::VoteCounters;
 use crate::limits::MAX_REPLICAS;
 use crate::message::RepairPart;
+use crate::sizes::VotersByBatch;
 use crate::voter::Round;
 use collect::Case;
 use install::Installs;
@@ -28,8 +29,7 @@ use wire::ReplicaId;
 #[derive(Debug)]
 pub(crate) struct Repairs {
     me: Replica,
-    replicas: u8,
-    faults: u8,
+    sizes: VotersByBatch,
     region_ids: RegionId,
     limit: usize,
     /// The cases, by faulty replica.
@@ -43,14 +43,19 @@ impl Repairs {
         let protections: Protections = config.protections;
         Repairs {
             me: config.me(),
-            replicas: config.replicas(),
-            faults: config.faults(),
+            sizes: config.sizes,
             region_ids: config.region_ids(),
             limit: config.repair_limit(),
             cases: Default::default(),
             served: Served::default(),
-            installs: Installs::new(config.me(), config.quorum(), protections.repair_quorum),
+            installs: Installs::new(config.me(), config.sizes, protections.repair_quorum),
         }
+    }
+
+    /// The group has grown or shrunk.
+    pub(crate) fn resize(&mut self, sizes: VotersByBatch) {
+        self.sizes = sizes;
+        self.installs.resize(sizes);
     }
 
     /// Wrong objects of `faulty`, found in the request at `place`. `proposers` are the replicas that were not wrong
@@ -83,13 +88,13 @@ impl Repairs {
             return;
         }
         let mut wrong = Set::EMPTY;
-        for replica in (0..self.replicas).filter(|replica| !self.cases[*replica as usize].is_quiet()) {
+        for replica in (0..self.sizes.now()).filter(|replica| !self.cases[*replica as usize].is_quiet()) {
             wrong.insert(replica);
         }
         for faulty in wrong.and(live).without(self.me).iter() {
             let senders = live.without(faulty);
             // Fewer senders could never send f+1 equal digests, and the turn would wait for ever.
-            if senders.len() <= self.faults as u32 {
+            if senders.len() <= u32::from(self.sizes.now() / 2) {
                 continue;
             }
             let proposed = self.cases[faulty as usize].propose(self.me, faulty, senders, round.now_us);
@@ -110,7 +115,7 @@ impl Repairs {
         round: &mut Round<'_>,
     ) {
         let Scope::Faulty(faulty) = recover.scope else { return };
-        if faulty >= self.replicas {
+        if faulty >= self.sizes.at(turn.batch) {
             return;
         }
         let too_many = self.cases[faulty as usize].on_turn(turn, time_us, &recover, self.limit, round.now_us);
@@ -142,7 +147,7 @@ impl Repairs {
         live: Set,
         round: &mut Round<'_>,
     ) {
-        let others = (0..self.replicas).filter(|replica| recover.overwrites_at(*replica));
+        let others = (0..self.sizes.at(turn.batch)).filter(|replica| recover.overwrites_at(*replica));
         if takes_part {
             others.clone().for_each(|replica| self.cases[replica as usize].on_overwritten(turn, recover));
         }

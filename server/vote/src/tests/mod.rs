@@ -12,6 +12,7 @@ mod repair;
 mod replies;
 mod service;
 mod settle;
+mod sizes;
 mod started;
 mod transcript;
 mod window;

@@ -81,6 +81,9 @@ impl Voter {
 
     pub(super) fn on_batch_digest(&mut self, from: Replica, batch: u64, digest: u128, round: &mut Round<'_>) {
         let me = self.ballots.config.me();
+        if from >= self.ballots.config.sizes.at(batch) {
+            return;
+        }
         if self.ballots.window.get(batch).is_none() && batch < self.ballots.window.base() {
             return self.late.on_digest(from, batch, digest, &mut self.ballots, round);
         }
@@ -164,7 +167,7 @@ impl Voter {
         if !self.ballots.window.parked.is_empty() && self.ballots.is_overfull() {
             return self.unpark_oldest(round);
         }
-        let quorum = self.ballots.config.quorum();
+        let quorum = self.ballots.config.sizes.quorum_at(self.ballots.window.base());
         let Some(front) = self.ballots.window.front() else {
             self.ballots.window.open_next();
             return;
@@ -226,7 +229,7 @@ impl OwedReplies {
         ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) -> Result<(), Withheld> {
-        let quorum = ballots.config.quorum();
+        let quorum = ballots.config.sizes.quorum_at(place.batch);
         self.release_with(place, agreed, agreeing, quorum, ballots, round)
     }
 
@@ -375,7 +378,7 @@ impl Ballots {
     /// A batch is finished when no reply is owed and every live replica is classified (deferred validation, EDCC'16
     /// section IV-B).
     pub(super) fn finish(&mut self, batch: u64) {
-        let (me, live) = (self.config.me(), self.live);
+        let (me, live) = (self.config.me(), self.live_at(batch));
         let compared = self.config.protections.digest_comparison;
         let Some(record) = self.window.get_mut(batch) else { return };
         let voters = live.minus(record.gone);
@@ -400,7 +403,7 @@ impl Ballots {
 
     /// Takes the oldest batch out of the window; one with a mismatch is parked.
     fn pop_oldest(&mut self) {
-        let quorum = self.config.quorum();
+        let quorum = self.config.sizes.quorum_at(self.window.base());
         let Some(front) = self.window.front() else { return };
         let agreed = agreed_digest(front, quorum);
         let Some((batch, record)) = self.window.pop(agreed) else { return };

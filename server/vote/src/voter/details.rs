@@ -9,6 +9,7 @@ use crate::command::{BeyondRepair, Command, To};
 use crate::config::{Replica, Set};
 use crate::event::{Place, RequestResult};
 use crate::evidence::FaultStage;
+use crate::limits::MAX_REPLICAS;
 use crate::message::{Ask, Message};
 use crate::record::Record;
 
@@ -61,7 +62,7 @@ impl Voter {
             let disputed =
                 record.details.as_ref().is_some_and(|details| details.disputes.contains_key(&request));
             let votes = self.ballots.votes(record, request);
-            let verdict = classify(&votes, self.ballots.config.quorum());
+            let verdict = classify(&votes, self.ballots.config.sizes.quorum_at(batch));
             if disputed || differ(&votes) {
                 self.dispute(Place::new(batch, request), round);
             } else if let Some(agreed) = verdict.majority {
@@ -83,7 +84,7 @@ impl OwedReplies {
     /// This replica differs from f+1 others about a batch whose details they all have dropped: it was absent for too
     /// long to be repaired object by object. Returns whether this is so; its replies can never leave.
     fn give_up_without_details(&mut self, batch: u64, ballots: &mut Ballots, round: &mut Round<'_>) -> bool {
-        let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
+        let (me, quorum) = (ballots.config.me(), ballots.config.sizes.quorum_at(batch));
         let Some(record) = ballots.window.get(batch) else { return false };
         if record.own.is_none() || record.finished || !ballots.is_without_details_elsewhere(batch) {
             return false;
@@ -121,7 +122,7 @@ impl Streaks {
             }
         }
         // With three replicas the own digest may be the deviating one; two peers that agree are not both wrong.
-        let agreed = super::check::agreed_digest(record, ballots.config.quorum());
+        let agreed = super::check::agreed_digest(record, ballots.config.sizes.quorum_at(batch));
         let own_is_odd = agreed.is_some_and(|digest| digest != record.digests[me as usize]);
         let blamed = if own_is_odd && !wrong.is_empty() { Set::EMPTY.with(me) } else { wrong };
         for replica in blamed.iter() {
@@ -142,7 +143,7 @@ impl Ballots {
         let Some(own) = record.requests().get(request as usize) else { return votes };
         let agreeing = record.agreeing_with(me);
         let dispute = record.details.as_ref().and_then(|details| details.disputes.get(&request));
-        for replica in 0..self.config.replicas() {
+        for replica in 0..MAX_REPLICAS as Replica {
             let vote = &mut votes[replica as usize];
             if replica == me {
                 own_vote(vote, own, dispute.is_some());

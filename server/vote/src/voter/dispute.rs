@@ -47,7 +47,7 @@ impl Voter {
         let Some(record) = self.ballots.window.get(place.batch) else { return };
         let Some(dispute) = find(record, place.request) else { return };
         let votes = self.ballots.votes(record, place.request);
-        let quorum = self.ballots.config.quorum();
+        let quorum = self.ballots.config.sizes.quorum_at(place.batch);
         let by_quorum = classify(&votes, quorum);
         if by_quorum.majority.is_some() {
             return self.decide(place, &votes, by_quorum, quorum, round);
@@ -61,8 +61,8 @@ impl Voter {
             record.gone.is_empty()
                 && record.known.minus(self.ballots.live).iter().all(|replica| has_value(replica, *value))
         };
-        let left_over =
-            by_elimination(&votes, self.ballots.live, dispute.stands, self.ballots.config.faults());
+        let faults = self.ballots.config.sizes.faults_at(place.batch);
+        let left_over = by_elimination(&votes, self.ballots.live_at(place.batch), dispute.stands, faults);
         match left_over.filter(may_decide) {
             Some(value) => {
                 let verdict = verdict(&votes, Some(value));
@@ -97,8 +97,8 @@ impl Voter {
             self.ballots.report_own_copy(place, agreed, round);
             self.replies.fetch(place, right.as_ref(), valid, &mut self.ballots, round);
         }
-        for replica in
-            (0..self.ballots.config.replicas()).filter(|replica| votes[*replica as usize].is_cast())
+        for replica in (0..self.ballots.config.sizes.at(place.batch))
+            .filter(|replica| votes[*replica as usize].is_cast())
         {
             match verdict.of(replica) {
                 Status::Failed => self.close_failed(place, replica, right.as_ref(), &verdict, round),
@@ -153,9 +153,9 @@ impl Voter {
         let case =
             Case { batch: place.batch, request: Some(place.request), kind: own.request_info.kind, stage };
         let objects: Vec<_> = wrong.iter().map(|wrong| (wrong.region_id, wrong.id)).collect();
-        let proposers = self.ballots.live.minus(verdict.with(Status::Failed));
+        let proposers = self.ballots.live_at(place.batch).minus(verdict.with(Status::Failed));
         self.ballots.evidence(replica, case, failure, &wrong, round);
-        if verdict.with(Status::Valid).len() >= self.ballots.config.quorum() {
+        if verdict.with(Status::Valid).len() >= self.ballots.config.sizes.quorum_at(place.batch) {
             let names_objects = self.repairs.can_repair(&objects);
             self.streaks.count_outvoted(place.batch, replica, names_objects, &mut self.ballots, round);
         }
@@ -207,7 +207,7 @@ impl Ballots {
     }
 
     fn mark_done(&mut self, place: Place, verdict: &Verdict) {
-        let live = self.live;
+        let live = self.live_at(place.batch);
         let Some(record) = self.window.get_mut(place.batch) else { return };
         let voters = live.minus(record.gone);
         let Some(dispute) = record.details.as_mut().and_then(|d| d.disputes.get_mut(&place.request)) else {

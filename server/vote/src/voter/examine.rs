@@ -22,7 +22,7 @@ impl Voter {
     pub(super) fn no_majority(&mut self, place: Place, votes: &Votes, round: &mut Round<'_>) {
         let me = self.ballots.config.me();
         let Some(record) = self.ballots.window.get(place.batch) else { return };
-        let others = self.ballots.live.minus(record.gone).without(me);
+        let others = self.ballots.live_at(place.batch).minus(record.gone).without(me);
         if final_votes(record, place.request, votes, others) != others {
             return;
         }
@@ -32,7 +32,9 @@ impl Voter {
             return;
         }
         let blamed = |replica: Replica| votes[replica as usize].is_blamed();
-        if others.with(me).iter().all(blamed) && others.with(me).len() >= self.ballots.config.quorum() {
+        if others.with(me).iter().all(blamed)
+            && others.with(me).len() >= self.ballots.config.sizes.quorum_at(place.batch)
+        {
             return self.settling.nobody_has_a_result(place, &mut self.replies, &mut self.ballots, round);
         }
         match dispute.examination {
@@ -65,24 +67,27 @@ impl Settling {
         ballots: &mut Ballots,
         round: &mut Round<'_>,
     ) {
-        let blaming = (0..ballots.config.replicas()).filter(|replica| votes[*replica as usize].is_blamed());
+        let blaming =
+            (0..ballots.config.sizes.at(place.batch)).filter(|replica| votes[*replica as usize].is_blamed());
         let blaming = blaming.fold(Set::EMPTY, Set::with);
         let blamed = blaming.len();
         let too_late = ballots.is_too_late(place.batch, votes) && ballots.can_begin_anew(blaming);
         let is_vote_lost = ballots.window.get(place.batch).is_some_and(|record| !record.gone.is_empty());
+        // While one is away, it may be the others that are faulty: that accuses no handler.
+        let voters = ballots.config.sizes.at(place.batch);
+        let are_all_here = ballots.live_at(place.batch) == Set::first(voters);
         let Some(dispute) = ballots.window.get_mut(place.batch).and_then(|r| find_mut(r, place.request))
         else {
             return;
         };
-        // While one is away, it may be the others that are faulty: that accuses no handler.
-        let are_all_here = ballots.live.len() == u32::from(ballots.config.replicas());
         let why = match (are_all_here, is_vote_lost, blamed) {
             (true, false, 0) => Held::EverybodyStands,
             (true, true, _) => Held::VoteLost,
             _ => Held::TooFewLive,
         };
         let is_news = dispute.held.replace(why) != Some(why);
-        let is_accused = (why == Held::EverybodyStands && !too_late) || blamed >= ballots.config.quorum();
+        let is_accused = (why == Held::EverybodyStands && !too_late)
+            || blamed >= ballots.config.sizes.quorum_at(place.batch);
         if is_news && is_accused {
             ballots.report_held(place, blamed, why == Held::EverybodyStands, round);
         }
@@ -228,7 +233,7 @@ impl Ballots {
             kind,
             stage: case.stage,
             panicked: false,
-            abandoned_by_quorum: blamed >= self.config.quorum(),
+            abandoned_by_quorum: blamed >= self.config.sizes.quorum_at(place.batch),
             everybody_stands,
         };
         self.evidence_of(&finding, case, None, &[], round);
@@ -236,7 +241,7 @@ impl Ballots {
 
     /// Whether all others that are up have closed the batch and dropped its data, or were replaced after it.
     pub(super) fn is_without_details_elsewhere(&self, batch: u64) -> bool {
-        let others = self.live.without(self.config.me());
+        let others = self.live_at(batch).without(self.config.me());
         self.window.get(batch).is_none_or(|record| others.minus(record.gone).is_empty())
     }
 
@@ -245,7 +250,7 @@ impl Ballots {
     fn is_too_late(&self, batch: u64, votes: &Votes) -> bool {
         let is_wrong = votes[self.config.me() as usize].is_blamed();
         let gone = self.window.get(batch).map_or(0, |record| record.gone.len());
-        gone >= self.config.quorum() || (is_wrong && self.is_without_details_elsewhere(batch))
+        gone >= self.config.sizes.quorum_at(batch) || (is_wrong && self.is_without_details_elsewhere(batch))
     }
 
     /// Whether the others that are up, without those in `wrong`, are enough to send this replica a state.

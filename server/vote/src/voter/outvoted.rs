@@ -40,7 +40,7 @@ impl Streaks {
     /// Ends the streak of each replica that is among f+1 with equal digests of a batch. Batches are counted in the
     /// order in which they are decided here: results come out of order, and any right one ends the streak.
     pub(super) fn count_agreeing(&mut self, batch: u64, ballots: &mut Ballots) {
-        let (me, quorum) = (ballots.config.me(), ballots.config.quorum());
+        let (me, quorum) = (ballots.config.me(), ballots.config.sizes.quorum_at(batch));
         let Some(record) = ballots.window.get_mut(batch) else { return };
         if record.known.len() < quorum {
             return;
@@ -89,7 +89,7 @@ impl Streaks {
     ) {
         let Some(record) = ballots.window.get(batch) else { return };
         let agreed = record.largest_agreement();
-        if agreed.len() >= ballots.config.quorum()
+        if agreed.len() >= ballots.config.sizes.quorum_at(batch)
             && record.known.contains(replica)
             && !agreed.contains(replica)
         {

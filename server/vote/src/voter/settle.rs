@@ -154,7 +154,7 @@ impl Ballots {
         self.counters.recovers_refused += 1;
         // A replica whose process began after the request cannot know a reason.
         let may_judge = recover.cause.batch >= self.config.first_batch();
-        if may_judge && recover.proposer < self.config.replicas() {
+        if may_judge && recover.proposer < self.config.sizes.most() {
             let (batch, request) = (turn.batch, Some(turn.request));
             let case = Case { batch, request, kind: 0, stage: FaultStage::Message };
             self.evidence(recover.proposer, case, None, &[], round);
@@ -179,11 +179,15 @@ fn differing(
     repairs: &Repairs,
     ballots: &Ballots,
 ) -> Option<(Vec<(RegionId, ObjectId)>, Replica)> {
-    let all = Set::first(ballots.config.replicas());
+    let all = Set::first(ballots.config.sizes.at(place.batch));
     let record = ballots.window.get(place.batch)?;
     let dispute = find(record, place.request)?;
     let own = record.requests().get(usize::from(place.request))?;
-    if ballots.live != all || !record.gone.is_empty() || dispute.stands != all || own.failure.is_some() {
+    if ballots.live_at(place.batch) != all
+        || !record.gone.is_empty()
+        || dispute.stands != all
+        || own.failure.is_some()
+    {
         return None;
     }
     let mut sums: BTreeMap<(RegionId, ObjectId), [Option<u64>; MAX_REPLICAS]> = BTreeMap::new();

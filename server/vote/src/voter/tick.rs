@@ -71,7 +71,7 @@ impl Ballots {
     fn lacking(&self, batch: u64, asks: &mut Vec<(Replica, Ask)>) {
         let me = self.config.me();
         let Some(record) = self.window.get(batch) else { return };
-        let peers = self.live.minus(record.gone).without(me);
+        let peers = self.live_at(batch).minus(record.gone).without(me);
         peers.minus(record.known).iter().for_each(|replica| ask_check(asks, replica, batch));
         let Some(details) = record.details.as_ref() else { return };
         let agreeing = record.agreeing_with(me);
@@ -85,7 +85,7 @@ impl Ballots {
 
     fn lacking_pairs(&self, record: &Record, place: Place, peers: Set, asks: &mut Vec<(Replica, Ask)>) {
         let votes = self.votes(record, place.request);
-        let verdict = classify(&votes, self.config.quorum());
+        let verdict = classify(&votes, self.config.sizes.quorum_at(place.batch));
         let Some(dispute) = find(record, place.request) else { return };
         let unknown =
             verdict.majority.is_none_or(|agreed| right_delta(record, place.request, agreed).is_none());

@@ -9,7 +9,7 @@ mod repeats;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use order::FrameKind;
+use order::{Delivered, FrameKind};
 use vote::limits::Occupancy;
 use vote::{Command, Event, Message, Place, Reexecution, To, Voter};
 use wire::ReplicaId;
@@ -23,6 +23,7 @@ use crate::replica::core::Core;
 use crate::replica::environment::Environment;
 use crate::replica::execute_stage::ExecuteStage;
 use crate::replica::execution::Execution;
+use crate::replica::members::Resized;
 use crate::replica::order_stage::{ReadOrder, SortsReads};
 use crate::running::Executed;
 use crate::service::{Service, kind_in_words};
@@ -50,6 +51,8 @@ pub(super) struct Voted {
     repeats: Repeats,
     /// Reads that take no batch; none in a group in which they take one.
     reads: Option<CheckedReads>,
+    /// The first batch on which this replica votes.
+    votes_from: u64,
 }
 
 /// Where a worker waits for the objects of a RECOVER.
@@ -64,7 +67,13 @@ impl Voted {
 
     /// Creates the voter of a replica that executes from batch `first_batch` on, with a service of so many `locks`.
     fn start<W: World>(&mut self, locks: u32, first_batch: u64, env: &Environment<W>) {
-        let replicas = env.settings.peers.len() as u8;
+        let replicas = env.members.voting();
+        self.reads.iter_mut().for_each(|reads| reads.resize(replicas));
+        self.votes_from = first_batch;
+        if env.is_observer() {
+            self.voter = None;
+            return;
+        }
         let buffers = env.settings.buffer_limit;
         let config = vote::Config::new(replicas, env.settings.me, locks, first_batch)
             .with_window_bytes(buffers / 4)
@@ -159,6 +168,13 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
         self.reads.as_ref().is_none_or(|reads| !reads.waits_for_end)
     }
 
+    fn plan(&mut self, delivered: Delivered, core: &mut Core<S, W>) {
+        core.deliver(&delivered);
+        if let Some(resized) = core.env.members.take_resized() {
+            self.resize(resized, core);
+        }
+    }
+
     fn sorts<'r>(&'r mut self, execution: &'r Execution<S>, order: ReadOrder) -> Option<SortsReads<'r>> {
         self.reads.as_mut()?.own.sorts(execution, order)
     }
@@ -174,6 +190,9 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
                 core.on_executed(&mut executed);
                 let Executed { batch, origin, results, .. } = executed;
                 self.awaited_by |= 1 << origin;
+                if batch < self.votes_from {
+                    return;
+                }
                 self.vote(Event::Executed { batch, requests: results }, core);
             }
             Report::RecoverTurn { turn, time_us, recover, packed, install } => {
@@ -228,7 +247,7 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
     }
 
     fn count_peers(&mut self, core: &mut Core<S, W>) {
-        for peer in 0..core.env.settings.peers.len() as u8 {
+        for peer in 0..core.env.members.voting() {
             self.count_peer(peer, core);
         }
         if let (Some(execution), true) = (&core.executor.running, self.voter.is_some()) {
@@ -321,14 +340,35 @@ impl Voted {
         env.world.see(Observation::Packed { turn, objects: packed });
         // An earlier process knew which objects were undecided. This one does not, and cannot judge the RECOVER that
         // settled them.
-        if !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_))) {
+        if turn.batch >= self.votes_from
+            && !(is_replayed && matches!(recover.scope, vote::Scope::SettleOn(_)))
+        {
             self.vote(event, core);
+        }
+    }
+
+    /// The group has another size behind this batch. One that was added votes from there on; one that was let go does
+    /// not, and stays until its last votes are not needed.
+    fn resize<S: Service, W: World>(&mut self, Resized { after, before }: Resized, core: &mut Core<S, W>) {
+        let (now_us, replicas) = (core.env.world.now_us(), core.env.members.voting());
+        if core.env.members.is_let_go() {
+            return;
+        }
+        self.reads.iter_mut().for_each(|reads| reads.resize(replicas));
+        if core.env.settings.me >= before {
+            core.group.begin();
+            if let Some(execution) = &core.executor.running {
+                self.start(execution.locks(), after + 1, &core.env);
+            }
+        } else if let Some(voter) = &mut self.voter {
+            voter.resize(after, replicas, now_us, &mut self.commands);
+            self.perform_commands(core);
         }
     }
 
     /// Informs the voter whether to wait for this peer.
     fn count_peer<S: Service, W: World>(&mut self, peer: u8, core: &mut Core<S, W>) {
-        if self.voter.is_some() {
+        if self.voter.is_some() && peer < core.env.members.voting() {
             let news: [Option<Event>; 2] = core.group.news_of(peer, core.env.world.now_us());
             news.into_iter().flatten().for_each(|event| self.vote(event, core));
         }

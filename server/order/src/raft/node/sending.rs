@@ -31,6 +31,6 @@ impl<L: LogStore> Node<L> {
     /// Where followers commit by themselves, an acknowledgement is urgent only for clients of the leader.
     fn may_be_deferred(&self, message: &Message) -> bool {
         let acknowledges = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
-        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.all_know_finality()
+        acknowledges && !self.leader_waits && self.raw.raft.promotable() && self.all_commit_early()
     }
 }

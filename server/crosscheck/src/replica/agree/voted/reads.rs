@@ -139,6 +139,11 @@ impl CheckedReads {
         }
     }
 
+    /// The group has so many replicas. While that changes, reads take a batch.
+    pub(super) fn resize(&mut self, replicas: u8) {
+        self.place.replicas = replicas;
+    }
+
     /// Another state has taken the place of this replica's.
     pub(super) fn begin_again(&mut self) {
         self.own.begin_again();
@@ -341,7 +346,8 @@ impl Voted {
             if is_late {
                 reads.ordered_until_us = now_us + limits::READS_ORDERED.as_micros() as u64;
             }
-            if now_us < reads.ordered_until_us || !core.group.receives_all(now_us) {
+            let is_resizing = core.order.is_resizing();
+            if now_us < reads.ordered_until_us || is_resizing || !core.group.receives_all(now_us) {
                 self.order_reads(core);
                 return true;
             }

@@ -37,6 +37,8 @@
 //! assert_eq!(delta.pairs().len(), 2); // the board and the note
 //! ```
 //!
+//! What has many entries is a [`Map`], a [`Set`], a [`Queue`] or a [`Table`]: these keep them in small objects.
+//!
 //! A struct whose members change says since which version they are so; objects of the versions before are read
 //! ([`critical`]):
 //!

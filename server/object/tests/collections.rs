@@ -389,4 +389,23 @@ fn microseconds_per_put() {
         queue.put(priority(position), position)
     });
     timed("reserve, 200,000 to 100,000 jobs", jobs, &mut |queue, _| assert!(queue.reserve().is_some()));
+
+    let mut numbers = genesis(REGION_ID, Numbers::new);
+    let mut position = 0;
+    let mut timed = |what: &str, count: u64, work: &mut dyn FnMut(&mut Numbers, u64)| {
+        let start = Instant::now();
+        for number in 0..count {
+            position += 1;
+            request_on(&mut numbers, position, |numbers| work(numbers, number));
+        }
+        println!("{what}: {:.2} us", start.elapsed().as_secs_f64() * 1e6 / count as f64);
+    };
+    timed("push into a queue", jobs, &mut |numbers, number| numbers.queue_mut().push_back(number));
+    timed("pop from a queue", jobs, &mut |numbers, _| assert!(numbers.queue_mut().pop_front().is_some()));
+    timed("insert into a table, up to 100,000", jobs, &mut |numbers, number| {
+        assert!(numbers.table_mut().insert(number, Book::new("text")).is_none());
+    });
+    timed("change an object of a table of 100,000", jobs, &mut |numbers, number| {
+        numbers.table_mut().get_mut(&(mixed(number) % jobs)).expect("it is there").set_text("other");
+    });
 }

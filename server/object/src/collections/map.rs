@@ -79,6 +79,11 @@ impl<K: Summed + Ord + Clone, V: Summed> Map<K, V> {
 
     /// The value of a key, to change it. Touches O(log n) objects and changes one of them. Only for values of fixed
     /// length: others, which could outgrow their object, are changed by [`Map::change`].
+    ///
+    /// ```compile_fail
+    /// let mut map: object::Map<u64, String> = object::Map::new();
+    /// map.get_mut(&1_u64);
+    /// ```
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -237,7 +242,11 @@ impl<'m, K: Summed + Ord, V: Summed> Iterator for Entries<'m, K, V> {
             End::Below(start) => is_from(key, start),
             End::Prefix(prefix, has) => has(key, prefix),
         };
-        is_in.then_some((key, value))
+        if !is_in {
+            self.scan.finish();
+            return None;
+        }
+        Some((key, value))
     }
 }
 

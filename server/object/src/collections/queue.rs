@@ -178,3 +178,26 @@ impl<V> fmt::Debug for Items<'_, V> {
         write!(f, "values of a queue, {} of them left", self.left)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::How;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_queue_that_goes_round_and_one_that_ends_early_end_an_iteration() {
+        let mut queue = Queue::new();
+        (0..1_000u64).for_each(|value| queue.push_back(value));
+        assert!(queue.iter().copied().eq(0..1_000));
+        let (front, back) = (queue.front, queue.back);
+        for next in [front, back] {
+            queue.blocks.expect_mut(back).write().next = next;
+            let payload = catch_unwind(AssertUnwindSafe(|| queue.iter().count())).expect_err("it goes round");
+            assert_eq!(crate::corrupted(&*payload).map(|found| found.how), Some(How::Structure));
+        }
+        queue.blocks.expect_mut(front).write().next = Ref::NONE;
+        let payload = catch_unwind(AssertUnwindSafe(|| queue.iter().count())).expect_err("it ends early");
+        assert_eq!(crate::corrupted(&*payload).map(|found| found.how), Some(How::Structure));
+    }
+}

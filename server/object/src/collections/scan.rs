@@ -41,6 +41,11 @@ impl<'t, K: Summed + Ord, V: Summed> MapScan<'t, K, V> {
         scan
     }
 
+    /// Ends the walk.
+    pub(crate) fn finish(&mut self) {
+        self.leaf = None;
+    }
+
     fn descend(
         &mut self,
         mut at: NodeRef<K, V>,
@@ -105,5 +110,58 @@ impl<'t, K: Summed + Ord, V: Summed> Iterator for MapScan<'t, K, V> {
             self.at = if self.direction == Direction::Forward { number + 1 } else { number };
             return Some((leaf.keys.get(number)?, leaf.values.get(number)?));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Corrupted, How};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// A tree with several leaves.
+    fn tree() -> MapTree<u64, u64> {
+        let mut tree = MapTree::new();
+        (0..1_000).for_each(|key| assert_eq!(tree.insert(key, key, |_, right| *right), None));
+        tree
+    }
+
+    fn walk(tree: &MapTree<u64, u64>, direction: Direction) -> Result<usize, Corrupted> {
+        let is_before = |_: &u64| direction == Direction::Backward;
+        let walk = AssertUnwindSafe(|| MapScan::new(tree, direction, is_before).count());
+        catch_unwind(walk).map_err(|payload| *crate::corrupted(&*payload).expect("nothing else unwinds"))
+    }
+
+    /// Nodes that are referred to twice on several levels would keep a walk busy almost for ever.
+    #[test]
+    fn a_leaf_that_a_walk_comes_to_twice_ends_it() {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut tree = tree();
+            assert_eq!(walk(&tree, direction).ok(), Some(1_000));
+            let root = tree.node_mut(tree.root, 1);
+            root.children[3] = root.children[2];
+            let twice = root.children[2].id();
+            let found = walk(&tree, direction).expect_err("a leaf is there twice");
+            assert_eq!((found.object, found.how), (twice, How::Structure));
+        }
+    }
+
+    #[test]
+    fn a_leaf_without_entries_ends_a_walk() {
+        let mut tree = tree();
+        let leaf = tree.node(tree.root, 1).children[2];
+        *tree.nodes.expect_mut(leaf).write() =
+            MapNode { level: 0, keys: Vec::new(), values: Vec::new(), children: Vec::new() };
+        let found = walk(&tree, Direction::Forward).expect_err("no leaf is empty");
+        assert_eq!((found.object, found.how), (leaf.id(), How::Structure));
+    }
+
+    #[test]
+    fn a_node_that_refers_to_itself_ends_a_descent() {
+        let mut tree = tree();
+        let itself = tree.root;
+        tree.node_mut(itself, 1).children.fill(itself);
+        let found = walk(&tree, Direction::Forward).expect_err("it is of another level");
+        assert_eq!((found.object, found.how), (itself.id(), How::Structure));
     }
 }

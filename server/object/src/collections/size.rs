@@ -8,7 +8,7 @@ use std::cell::Cell;
 pub(crate) const FULL: usize = 1 << 10;
 
 thread_local! {
-    /// Values of no fixed length are packed here to be measured.
+    /// Values are packed here, to be measured or hashed.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -19,16 +19,18 @@ pub(crate) fn of<T: Summed>(value: &T) -> usize {
 
 /// Bytes of some values.
 pub(crate) fn of_all<T: Summed>(values: &[T]) -> usize {
-    if T::FIXED > 0 {
-        return values.len() * T::FIXED;
-    }
+    if T::FIXED > 0 { values.len() * T::FIXED } else { packed(values, <[u8]>::len) }
+}
+
+/// What `work` makes of the values' packed bytes.
+pub(crate) fn packed<T: Summed, R>(values: &[T], work: impl FnOnce(&[u8]) -> R) -> R {
     let mut room = ROOM.take();
     room.clear();
     T::pack_all(values, &mut room);
-    let bytes = room.len();
+    let result = work(&room);
     // A long value is no reason to keep the memory.
-    if bytes <= 16 * FULL {
+    if room.capacity() <= 16 * FULL {
         ROOM.set(room);
     }
-    bytes
+    result
 }

@@ -2,6 +2,7 @@
 
 use crate::collections::delegate::member_of_parts;
 use crate::collections::scan::{Direction, MapScan};
+use crate::collections::size;
 use crate::collections::tree::MapTree;
 use crate::critical::Critical;
 use crate::reference::Ref;
@@ -81,9 +82,7 @@ impl<K: Summed> Hashed<K> {
 }
 
 fn hash_of<K: Summed>(key: &K) -> u64 {
-    let mut bytes = Vec::new();
-    key.pack(&mut bytes);
-    xxhash_rust::xxh3::xxh3_64_with_seed(&bytes, SEED)
+    size::packed(std::slice::from_ref(key), |bytes| xxhash_rust::xxh3::xxh3_64_with_seed(bytes, SEED))
 }
 
 /// The key that divides two neighbours: the hash alone where that is enough.

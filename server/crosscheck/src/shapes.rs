@@ -63,7 +63,8 @@ pub(crate) fn classes(locks: &[&dyn Lock]) -> Vec<&'static Class> {
     let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
     for lock in locks {
         lock.classes(&mut |class| {
-            let is_new = seen.insert(class.name);
+            // Objects of collections have the short names of what is in them, which two modules may have.
+            let is_new = seen.insert((class.name, class.tag));
             if is_new {
                 all.push(class);
             }
@@ -101,7 +102,7 @@ fn of_locks(locks: &[&dyn Lock]) -> Vec<(String, String)> {
 fn of_classes(classes: &[&Class]) -> String {
     let mut shape = Shape::default();
     let mut ordered = classes.to_vec();
-    ordered.sort_by_key(|class| class.name);
+    ordered.sort_by_key(|class| (class.name, class.tag));
     for class in ordered {
         // Of each class its own description: what is part of two of them counts for both.
         let mut one = Shape::default();

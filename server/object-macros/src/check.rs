@@ -12,7 +12,8 @@ pub fn structure(item: &syn::ItemStruct) -> Result<syn::FieldsNamed> {
         return Err(Error::new_spanned(
             &item.generics,
             "a critical type has no type or lifetime parameters: objects refer to each other by `object::Ref`, \
-             never by reference, and a class has one fixed set of members",
+             never by reference, and a class has one fixed set of members. For entries of any type there are the \
+             collections `Map`, `Set`, `Queue` and `Table`; any value type may be generic with `#[derive(Summed)]`",
         ));
     }
     for attribute in &item.attrs {

@@ -25,8 +25,9 @@ mod versions;
 ///
 /// On a struct, the members move behind `object::Protected`, together with a hidden 16-byte header (object id and
 /// checksum). A member marked `#[uncritical]` is not summed, packed or repaired; its type must be `Default`. A member
-/// whose type is itself critical, or an `object::Store` of critical objects, keeps its own checksum and is not summed
-/// twice. Any other member's type must be `object::Summed`; if it is not, the build fails.
+/// whose type is itself critical, an `object::Store` of critical objects or a collection such as `object::Map`, keeps
+/// its own checksum and is not summed twice. Any other member's type must be `object::Summed`; if it is not, the build
+/// fails.
 ///
 /// On an impl (inherent or of a trait), a method with `&self` first checks the object, one with `&mut self` checks and
 /// opens it; the checksum is renewed once, when the request ends. Struct literals `Self { .. }` get their header here.

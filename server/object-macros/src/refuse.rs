@@ -92,6 +92,12 @@ impl Parts {
             let why = "it can change behind `&self`, past the checksum.";
             return format!("{why} Change a plain value in a method with `&mut self`");
         }
+        if has(&["Map", "Set", "Queue", "Table"]) {
+            return "a collection of objects is a member of its own, never inside of another value. Its keys, and the \
+                    values of a `Map` or a `Queue`, are value types with `#[derive(Summed)]`; those of a `Table` are \
+                    structs with `#[critical]`"
+                .to_owned();
+        }
         let ty = text(ty);
         format!(
             "there is no checksum for `{ty}`. If it is a value type of yours, write `#[derive(Summed)]` on it. If \

@@ -22,6 +22,9 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
         .for_each(|parameter| parameter.bounds.push(syn::parse_quote!(#object::Summed)));
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let fields = required(item);
+    let arguments = item.generics.type_params().map(|parameter| &parameter.ident);
+    let arguments = quote!(#(<#arguments as #object::Summed>::NAME),*);
+    let arguments = (!arguments.is_empty()).then(|| quote!(.of(&[#arguments])));
     let shape = shaped::body(item, &object);
     let stand_in = quote! {
         #[allow(unused_imports)]
@@ -72,6 +75,9 @@ pub fn expand(item: &DeriveInput) -> Result<TokenStream> {
             fn blank() -> Self { #stand_in #blank }
             fn is_intact(&self) -> bool { #stand_in #is_intact }
             fn shape(shape: &mut #object::Shape) { #shape }
+            const NAME: #object::TypeName = #object::TypeName::new(
+                ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name))
+            ) #arguments;
             #fixed
         }
     })

@@ -111,6 +111,13 @@ impl Summer {
         if is_mark(raw) { raw ^ 1 } else { raw }
     }
 
+    /// Room for bytes that the caller writes, all of them, with the result of [`Summer::bytes`] for one value after the
+    /// other; none where they are too many to be gathered.
+    #[inline]
+    pub(crate) fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        self.next(length)
+    }
+
     /// Room for the next bytes, if there is any.
     #[inline]
     fn next(&mut self, length: usize) -> Option<&mut [u8]> {

@@ -6,6 +6,7 @@
 //! that knows a newer version sums and packs an object of an older one to the same bytes as a build that does not.
 
 use crate::shape::Shape;
+use crate::type_name::{TypeName, fnv};
 
 /// A critical type: its name, and the names of its tracked members in the order in which they are summed and packed.
 #[derive(Debug)]
@@ -33,7 +34,6 @@ impl Class {
 
     /// A class; written by `#[critical]`.
     pub const fn new(name: &'static str, members: &'static [&'static str], shape: fn(&mut Shape)) -> Self {
-        // FNV-1a: usable at compile time, and sufficient to distinguish a handful of names.
         let mut tag = fnv(0x811C_9DC5, name.as_bytes());
         let mut index = 0;
         while index < members.len() {
@@ -41,6 +41,17 @@ impl Class {
             index += 1;
         }
         Class { name, members, tag, shape, version: Class::FIRST, older: &[], unknown: name }
+    }
+
+    /// The class of a type of this crate for one choice of its type parameters: `name` is its name with these.
+    pub(crate) const fn of_instance(
+        name: &'static TypeName,
+        members: &'static [&'static str],
+        shape: fn(&mut Shape),
+        unknown: &'static str,
+    ) -> Self {
+        let class = Class::new(name.as_str(), members, shape);
+        Class { tag: fnv(class.tag, &name.hash().to_le_bytes()), unknown, ..class }
     }
 
     /// The same in this version. A member of another type has the name that it had, so the number is in the tag.
@@ -105,15 +116,6 @@ const ONE_TAG: &str = "two versions of this class have the same tag: give a memb
 
 const fn tag_in(tag: u32, version: u16) -> u32 {
     fnv(fnv(tag, b"/"), &version.to_le_bytes())
-}
-
-const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
-    let mut index = 0;
-    while index < bytes.len() {
-        hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
-        index += 1;
-    }
-    hash
 }
 
 #[cfg(test)]

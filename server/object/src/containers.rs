@@ -5,10 +5,12 @@ use crate::checksum::Summer;
 use crate::inject::{self, Damage};
 use crate::shape::Shape;
 use crate::summed::Summed;
+use crate::type_name::TypeName;
 use std::collections::VecDeque;
 use wire::{Malformed, Reader};
 
 impl<T: Summed, const N: usize> Summed for [T; N] {
+    const NAME: TypeName = TypeName::slice(T::NAME);
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         T::sum_all(self, summer);
@@ -45,6 +47,7 @@ impl<T: Summed, const N: usize> Summed for [T; N] {
 }
 
 impl<T: Summed> Summed for Option<T> {
+    const NAME: TypeName = TypeName::new("Option").of(&[T::NAME]);
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         self.is_some().sum(summer);
@@ -86,6 +89,7 @@ impl<T: Summed> Summed for Option<T> {
 }
 
 impl<T: Summed> Summed for Vec<T> {
+    const NAME: TypeName = TypeName::new("Vec").of(&[T::NAME]);
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
@@ -116,6 +120,7 @@ impl<T: Summed> Summed for Vec<T> {
 }
 
 impl<T: Summed> Summed for VecDeque<T> {
+    const NAME: TypeName = TypeName::new("VecDeque").of(&[T::NAME]);
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
         let (front, back) = self.as_slices();
@@ -148,6 +153,7 @@ impl<T: Summed> Summed for VecDeque<T> {
 }
 
 impl<T: Summed> Summed for Box<[T]> {
+    const NAME: TypeName = TypeName::new("Box").of(&[TypeName::slice(T::NAME)]);
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
@@ -177,6 +183,7 @@ impl<T: Summed> Summed for Box<[T]> {
 }
 
 impl Summed for String {
+    const NAME: TypeName = TypeName::new("String");
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
         summer.bytes(self.as_bytes());

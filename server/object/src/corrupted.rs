@@ -24,6 +24,8 @@ pub enum How {
     Piece,
     /// A reference to it exists, but the object does not.
     Missing,
+    /// It fits its checksum, and is not what a collection has in its place.
+    Structure,
 }
 
 impl fmt::Display for Corrupted {
@@ -32,6 +34,7 @@ impl fmt::Display for Corrupted {
             How::Checksum => "does not fit its checksum",
             How::Piece => "has a piece that does not fit its checksum",
             How::Missing => "is referred to and does not exist",
+            How::Structure => "is not what its collection has in its place",
         };
         write!(f, "{} {} {how}", self.class, self.object)
     }

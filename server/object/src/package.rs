@@ -180,7 +180,12 @@ pub(crate) fn put_inside(
     owner.children_mut(&mut |member, child| match child {
         _ if member != package.member => {}
         ChildMut::Object(object) => outcome = put(object, package),
-        ChildMut::Store(store) => outcome = put_into(store, package, known, tidies),
+        // A collection may have several stores, each with a class of its own.
+        ChildMut::Store(store) => match store.class().of_tag(package.class) {
+            Some(_) => outcome = put_into(store, package, known, tidies),
+            None if outcome.is_err() => outcome = Err(Malformed(store.class().unknown)),
+            None => {}
+        },
     });
     outcome
 }

@@ -347,6 +347,7 @@ impl fmt::Debug for Pieces {
 }
 
 impl Summed for Pieces {
+    const NAME: crate::TypeName = crate::TypeName::new("Pieces");
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         let length = self.len();

@@ -21,7 +21,7 @@ use wire::Malformed;
 ///
 /// [`read`]: Protected::read
 /// [`write`]: Protected::write
-pub struct Protected<M: Members, R: Redundancy<M>> {
+pub struct Protected<M, R> {
     members: M,
     redundancy: R,
 }

@@ -4,6 +4,7 @@ use crate::checksum::Summer;
 use crate::id::ObjectId;
 use crate::request;
 use crate::summed::Summed;
+use crate::type_name::TypeName;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -117,6 +118,7 @@ impl<T> fmt::Debug for Ref<T> {
 }
 
 impl<T: 'static> Summed for Ref<T> {
+    const NAME: TypeName = TypeName::new("Ref");
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         self.id().sum(summer);

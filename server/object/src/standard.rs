@@ -5,6 +5,7 @@ use crate::checksum::Summer;
 use crate::inject::Damage;
 use crate::shape::Shape;
 use crate::summed::Summed;
+use crate::type_name::TypeName;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -17,6 +18,7 @@ use wire::{Malformed, Reader};
 ///
 /// All of it is part of one object, so a request that touches the object pays for every entry.
 impl<K: Summed + Ord, V: Summed> Summed for BTreeMap<K, V> {
+    const NAME: TypeName = TypeName::new("BTreeMap").of(&[K::NAME, V::NAME]);
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
         for (key, value) in self {
@@ -57,6 +59,7 @@ impl<K: Summed + Ord, V: Summed> Summed for BTreeMap<K, V> {
 
 /// The values in ascending order; as a map's keys.
 impl<T: Summed + Ord> Summed for BTreeSet<T> {
+    const NAME: TypeName = TypeName::new("BTreeSet").of(&[T::NAME]);
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
         self.iter().for_each(|value| value.sum(summer));
@@ -89,6 +92,7 @@ impl<T: Summed + Ord> Summed for BTreeSet<T> {
 }
 
 impl<T: Summed> Summed for Box<T> {
+    const NAME: TypeName = TypeName::new("Box").of(&[T::NAME]);
     #[inline]
     fn sum(&self, summer: &mut Summer) {
         T::sum(self, summer);
@@ -116,6 +120,7 @@ impl<T: Summed> Summed for Box<T> {
 }
 
 impl Summed for Box<str> {
+    const NAME: TypeName = TypeName::new("Box").of(&[TypeName::new("str")]);
     fn sum(&self, summer: &mut Summer) {
         summer.length(self.len());
         summer.bytes(self.as_bytes());
@@ -134,6 +139,7 @@ impl Summed for Box<str> {
 
 /// Whole seconds, then the nanoseconds of the last one.
 impl Summed for Duration {
+    const NAME: TypeName = TypeName::new("Duration");
     fn sum(&self, summer: &mut Summer) {
         self.as_secs().sum(summer);
         self.subsec_nanos().sum(summer);
@@ -157,6 +163,7 @@ impl Summed for Duration {
 macro_rules! nonzero {
     ($($integer:ty)*) => { $(
         impl Summed for NonZero<$integer> {
+            const NAME: TypeName = TypeName::new("NonZero").of(&[<$integer>::NAME]);
             #[inline]
             fn sum(&self, summer: &mut Summer) {
                 self.get().sum(summer);
@@ -181,6 +188,7 @@ macro_rules! nonzero {
 nonzero!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
 impl<T: Summed, E: Summed> Summed for Result<T, E> {
+    const NAME: TypeName = TypeName::new("Result").of(&[T::NAME, E::NAME]);
     fn sum(&self, summer: &mut Summer) {
         self.is_ok().sum(summer);
         match self {
@@ -215,6 +223,7 @@ impl<T: Summed, E: Summed> Summed for Result<T, E> {
 }
 
 impl<T: Summed> Summed for Reverse<T> {
+    const NAME: TypeName = TypeName::new("Reverse").of(&[T::NAME]);
     fn sum(&self, summer: &mut Summer) {
         self.0.sum(summer);
     }
@@ -237,6 +246,7 @@ impl<T: Summed> Summed for Reverse<T> {
 }
 
 impl<T: Summed> Summed for Range<T> {
+    const NAME: TypeName = TypeName::new("Range").of(&[T::NAME]);
     fn sum(&self, summer: &mut Summer) {
         self.start.sum(summer);
         self.end.sum(summer);
@@ -262,6 +272,7 @@ impl<T: Summed> Summed for Range<T> {
 
 /// One byte, so that the length of a `Vec<()>` can be compared with the bytes behind it.
 impl Summed for () {
+    const NAME: TypeName = TypeName::tuple(&[]);
     fn sum(&self, summer: &mut Summer) {
         summer.bytes(&[0]);
     }
@@ -276,6 +287,7 @@ impl Summed for () {
 
 /// As `()`.
 impl<T: ?Sized + Send + Sync + 'static> Summed for PhantomData<T> {
+    const NAME: TypeName = TypeName::new("PhantomData");
     fn sum(&self, summer: &mut Summer) {
         ().sum(summer);
     }

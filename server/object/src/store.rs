@@ -30,7 +30,8 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// covers the population (number of objects, sum of their mixed ids), so that a scrub finds a lost or doubled object,
 /// and which one it is.
 ///
-/// Getting an object enters it: it is checked, if the request has not done so.
+/// Getting an object enters it: it is checked, if the request has not done so. Objects that are found by a key are in a
+/// [`crate::Table`].
 pub struct Store<T> {
     chunks: Vec<Vec<Option<T>>>,
     free: Vec<u32>,

@@ -3,6 +3,8 @@
 
 mod common;
 
+mod collections;
+mod collections_faults;
 mod compile_fail;
 mod detection;
 mod distance;

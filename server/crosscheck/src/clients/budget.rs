@@ -138,7 +138,7 @@ impl Shares {
 
 /// Connections that wait for one kind of budget, in order of arrival.
 #[derive(Debug, Default)]
-struct Queue {
+struct WaitQueue {
     waiting: VecDeque<(u32, u32)>,
     /// Tick at which the first one came to the head.
     since: u64,
@@ -154,7 +154,7 @@ pub struct Budget {
     /// Held bytes by [`Size`].
     outgoing: [usize; 3],
     in_execution: [usize; 3],
-    queues: [Queue; 4],
+    queues: [WaitQueue; 4],
     /// The right to a request larger than half a pool, and to input that exceeds its pool.
     huge: OwnExcess,
     over: OwnExcess,
@@ -306,7 +306,7 @@ impl Budget {
         queue.since = tick;
     }
 
-    fn queue(&mut self, wait: Wait) -> &mut Queue {
+    fn queue(&mut self, wait: Wait) -> &mut WaitQueue {
         &mut self.queues[wait as usize]
     }
 

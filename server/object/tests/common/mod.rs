@@ -3,6 +3,7 @@
 
 pub mod forest;
 pub mod releases;
+pub mod shelves;
 
 use object::{
     Corrupted, ObjectId, Pieces, Ref, Region, ScopeOptions, Store, Summed, Touched, critical, request,

@@ -27,7 +27,7 @@ pub struct Regex {
 #[derive(Clone, Debug)]
 enum Instruction {
     /// One character of these.
-    One(Set),
+    One(CharacterSet),
     /// Both ways are followed.
     Split(usize, usize),
     Jump(usize),
@@ -37,19 +37,19 @@ enum Instruction {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Set {
+struct CharacterSet {
     ranges: Vec<(char, char)>,
     is_negated: bool,
 }
 
-impl Set {
+impl CharacterSet {
     fn has(&self, character: char) -> bool {
         self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&character)) != self.is_negated
     }
 }
 
 enum Node {
-    One(Set),
+    One(CharacterSet),
     Begin,
     End,
     All(Vec<Node>),
@@ -310,12 +310,12 @@ impl Parser {
         Ok(match self.next() {
             Some('^') => Node::Begin,
             Some('$') => Node::End,
-            Some('.') => Node::One(Set { ranges: Vec::new(), is_negated: true }),
+            Some('.') => Node::One(CharacterSet { ranges: Vec::new(), is_negated: true }),
             Some('[') => Node::One(self.set()?),
             Some('(') => self.group()?,
             Some('\\') => self.escape()?,
             Some('*' | '+' | '?' | '{') => return Err(invalid("quantifier operand invalid")),
-            Some(other) => Node::One(Set { ranges: vec![(other, other)], is_negated: false }),
+            Some(other) => Node::One(CharacterSet { ranges: vec![(other, other)], is_negated: false }),
             None => return Err(invalid("unexpected end")),
         })
     }
@@ -348,13 +348,13 @@ impl Parser {
             other if !other.is_ascii_alphanumeric() => other,
             other => return Err(unsupported(&format!("\\{other}"))),
         };
-        Ok(Node::One(Set { ranges: vec![(literal, literal)], is_negated: false }))
+        Ok(Node::One(CharacterSet { ranges: vec![(literal, literal)], is_negated: false }))
     }
 
     /// What stands in brackets.
-    fn set(&mut self) -> Result<Set, SqlError> {
+    fn set(&mut self) -> Result<CharacterSet, SqlError> {
         let error = || invalid("brackets [] not balanced");
-        let mut set = Set { ranges: Vec::new(), is_negated: self.take('^') };
+        let mut set = CharacterSet { ranges: Vec::new(), is_negated: self.take('^') };
         let mut is_first = true;
         loop {
             let character = self.next().ok_or_else(error)?;
@@ -405,14 +405,14 @@ impl Parser {
     }
 }
 
-fn class_of(character: char) -> Option<Set> {
+fn class_of(character: char) -> Option<CharacterSet> {
     let name = match character.to_ascii_lowercase() {
         'd' => "digit",
         's' => "space",
         'w' => "word",
         _ => return None,
     };
-    Some(Set { ranges: named(name)?, is_negated: character.is_ascii_uppercase() })
+    Some(CharacterSet { ranges: named(name)?, is_negated: character.is_ascii_uppercase() })
 }
 
 /// Of ASCII: of other letters PostgreSQL asks the host's locale.

@@ -8,8 +8,8 @@ use wire::mix;
 /// Positions that are remembered, for replicas that are behind.
 const KEPT: usize = 64;
 
-/// By how much positions differ at most between two views in which a batch begins: requests of the pipeline itself, which
-/// are not slow, may come before those of clients in one of them.
+/// By how much positions differ at most between two views in which a batch begins: requests of the pipeline itself,
+/// which are not slow, may come before those of clients in one of them.
 const SHIFT: u64 = 16;
 
 /// Microseconds that each request takes longer than the one before, on machines that get busier, up to that.

@@ -202,6 +202,24 @@ fn a_fault_in_a_computation_while_a_replica_is_away_is_masked() {
     cluster.finish();
 }
 
+/// A fault hits an object of a class, which need not have a name.
+#[test]
+fn a_fault_hits_an_object_of_a_class() {
+    let cluster = Cluster::up(&Wish::default());
+    let inject = |class: &str| {
+        let object = format!("class:{class}");
+        cluster.ask(1, &json!({"cmd": "inject", "kind": "flip", "object": object, "seed": 3}))
+    };
+    let injected = inject("Shard");
+    assert!(injected["what"].as_str().is_some_and(|what| what.starts_with("Shard ")), "{injected}");
+    // Some of them need the object.
+    (0..300).for_each(|number| store(&cluster, &format!("key-{number}"), "a value"));
+    cluster.assert_equal_state();
+    let refused = inject("Nothing").to_string();
+    assert!(refused.contains("no object or class of this name"), "{refused}");
+    cluster.finish();
+}
+
 /// A request whose checksum was wrong before it was ordered is wrong at every replica alike. If each replica blamed its
 /// own memory, none would be left to copy the state from.
 #[test]

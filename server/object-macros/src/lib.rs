@@ -100,9 +100,9 @@ pub fn derive_shaped(item: TokenStream) -> TokenStream {
     }
 }
 
-/// Numbers and names the requests of an enum, for evidence and messages: `kind`, from 1 in the order of the variants, and
-/// `kind_name`, the variant's name in lower case with `_` between words. `crosscheck::Service::kind` and `kind_name` call
-/// them.
+/// Numbers and names the requests of an enum, for evidence and messages: `kind`, from 1 in the order of the variants,
+/// and `kind_name`, the variant's name in lower case with `_` between words. `crosscheck::Service::kind` and
+/// `kind_name` call them.
 #[proc_macro_derive(Kinds)]
 pub fn derive_kinds(item: TokenStream) -> TokenStream {
     match syn::parse::<syn::DeriveInput>(item) {
@@ -111,8 +111,8 @@ pub fn derive_kinds(item: TokenStream) -> TokenStream {
     }
 }
 
-/// Lists the locks of a service for `schedule::Locks`, in the order of its members, which is that of the locks' numbers.
-/// Every member is a lock, or several locks of one type; one that is none has `#[locks(skip)]`.
+/// Lists the locks of a service for `schedule::Locks`, in the order of its members, which is that of the locks'
+/// numbers. Every member is a lock, or several locks of one type; one that is none has `#[locks(skip)]`.
 #[proc_macro_derive(Locks, attributes(locks))]
 pub fn derive_locks(item: TokenStream) -> TokenStream {
     match syn::parse::<syn::DeriveInput>(item) {

@@ -1,7 +1,9 @@
 //! Collections against those of the standard library, what their operations touch, and how they are packed and undone.
 
 use crate::common::shelves::{Book, Model, REGION_ID, Shelf, contents, grown, options, run, shelf, step};
-use object::{Map, NODE_BYTES, ObjectId, Orphans, Queue, Region, Table, Touched, critical, genesis, request};
+use object::{
+    Kept, Map, NODE_BYTES, ObjectId, Orphans, Queue, Region, Table, Touched, critical, genesis, request,
+};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use wire::SplitMix64;
@@ -76,6 +78,30 @@ fn an_undone_request_leaves_nothing() {
         assert!(shelf.pack_all() == after, "position {position}");
     }
     assert_eq!(shelf.scrub(9), []);
+}
+
+/// Requests that have ended are rolled back too, newest first.
+#[test]
+fn rolled_back_requests_leave_nothing() {
+    let (mut shelf, model) = grown(9, 200);
+    let mut random = SplitMix64::new(10);
+    for round in 0..20 {
+        let (mut past, mut after) = (Vec::new(), model.clone());
+        for number in 0..5 {
+            let before = shelf.pack_all();
+            let position = 1_000 + round * 5 + number;
+            request::begin_with_whole_images(options(position));
+            (0..20).for_each(|_| step(&mut shelf, &mut after, &mut random, [80, 10][round as usize % 2]));
+            shelf.seal(REGION_ID);
+            let (_, kept) = request::finish_keeping(Kept::new());
+            past.push((before, kept));
+        }
+        for (before, mut kept) in past.into_iter().rev() {
+            shelf.roll_back(&mut kept);
+            assert!(shelf.pack_all() == before, "round {round}");
+        }
+    }
+    assert_eq!(contents(&shelf, 2_000), model);
 }
 
 /// No object is left over, in whatever way the entries went.
@@ -281,6 +307,11 @@ fn classes_are_named_after_what_is_in_them() {
         "all::common::shelves::Shelf",
     ];
     assert_eq!(names.into_iter().collect::<Vec<_>>(), expected);
+    for (id, class) in objects(&shelf) {
+        let packed = shelf.pack(id).expect("it is there");
+        let members = shelf.members(&packed).expect("a class of the region");
+        assert!(class.ends_with(members.class) && !members.members.is_empty(), "{class}: {members:?}");
+    }
     let mut shapes = BTreeSet::new();
     Shelf::classes(&mut |class| {
         let mut shape = object::Shape::default();

@@ -391,7 +391,7 @@ pub const MUTATIONS: [Mutation; 50] = [
         "blame",
     )
     .with_v()
-    .from(58),
+    .from(31),
     mutation(
         "one-donor",
         "a replica takes the state that one donor alone offers, while copies of the state are hit",

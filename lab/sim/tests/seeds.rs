@@ -190,9 +190,10 @@ fn a_group_whose_release_has_dropped_the_first_behavior_is_founded_again() {
     keeps_every_promise(4_830_157, &Options { strokes: 6, ..options("all") });
 }
 
-/// Requests that take no lock, in the batch that changes what the group acts as: they have a turn before or behind it.
+/// In verified mode: requests that ask what the group acts as, in the batch that changes it. They may have run before
+/// or behind the change.
 #[test]
-fn a_request_without_locks_has_a_turn_as_any_other() {
+fn a_group_that_verifies_changes_its_behavior_within_a_batch() {
     let verified = Options { verified: true, strokes: 6, ..options("all") };
     for seed in [4_860_036, 4_850_093] {
         keeps_every_promise(seed, &verified);

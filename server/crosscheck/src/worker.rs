@@ -11,10 +11,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use execute::Pause;
+use execute::{KeptRequest, Pause};
 #[cfg(feature = "testing")]
 pub(crate) use handler::{ScheduleCx, decode_again};
-use object::{CopiedPart, ObjectId, RegionDigest, RegionId};
+use object::{CopiedPart, Kept, ObjectId, RegionDigest, RegionId};
 use schedule::{Access, EntryEnd, Lock, Outcome, Turn, Worker};
 use vote::{Content, Failure, Packed, Pairs, Place, Recover, RequestInfo, RequestResult};
 
@@ -365,6 +365,10 @@ impl<S: Service> Context<S> {
                 None => Failure::Panic,
             })
         });
+        if self.mode.verified {
+            // It changes nothing that could be taken back; its stamp says behind which requests it ran.
+            self.keep(turn, Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept: Kept::new() }));
+        }
         self.leave(turn, |request_info| match compared {
             Ok(pairs) => RequestResult::new(request_info, pairs, Bytes::new()),
             Err(failure) => RequestResult::abandoned(request_info, failure),

@@ -244,7 +244,7 @@ impl<S: Service> Context<S> {
     }
 
     /// In verified mode: a request has ended, and can be rolled back.
-    fn keep(&self, turn: &Turn<'_, Job<S::Request>>, kept: Option<KeptRequest>) {
+    pub(super) fn keep(&self, turn: &Turn<'_, Job<S::Request>>, kept: Option<KeptRequest>) {
         let Some(mut kept) = kept else { return };
         let place = turn.request().place.as_ref();
         self.hooks.at(FaultPoint::Kept(place.map(InBatch::of_vote), &mut kept));

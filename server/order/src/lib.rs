@@ -27,6 +27,7 @@ mod single;
 mod sizes;
 mod stamps;
 mod timeouts;
+mod wishes;
 
 pub use batch::{Batch, Encoded, Request};
 pub use batcher::{Batching, Refused};

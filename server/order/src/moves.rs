@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use wire::{Malformed, Put, Reader};
 
 use crate::limits;
+use crate::wishes::Wishes;
 
 /// A replica, and the address of its new machine, as the host writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +28,7 @@ pub struct Moves {
     count: u32,
     /// Per replica that has moved: the number of the move, and its address since.
     moved: BTreeMap<u8, (u32, String)>,
-    /// Per origin: what it wants, and the ordered time of its wish.
-    wishes: BTreeMap<u8, (u64, Move)>,
+    wishes: Wishes<Move>,
     /// Checksum of all that: nothing else shows that it has changed.
     sum: u32,
 }
@@ -51,8 +51,7 @@ impl Moves {
 
     /// What other origins, or this one, want at this time, each with its origin.
     pub fn wished(&self, now_us: u64) -> impl Iterator<Item = (u8, &Move)> {
-        let fresh = self.wishes.iter().filter(move |(_, (at_us, _))| is_fresh(*at_us, now_us));
-        fresh.map(|(&origin, (_, wish))| (origin, wish))
+        self.wishes.fresh(now_us)
     }
 
     /// Whether it is what the last change has left.
@@ -68,12 +67,10 @@ impl Moves {
         {
             return false;
         }
-        self.wishes.retain(|_, (at_us, _)| is_fresh(*at_us, now_us));
-        self.wishes.insert(origin, (now_us, wish.clone()));
-        let is_done = self.wishes.values().filter(|(_, other)| *other == wish).count() >= needed;
+        let is_done = self.wishes.add(origin, wish.clone(), now_us) >= needed;
         if is_done {
             let replica = wish.replica;
-            self.wishes.retain(|_, (_, other)| other.replica != replica);
+            self.wishes.retain(|other| other.replica != replica);
             self.count = self.count.saturating_add(1);
             self.moved.insert(replica, (self.count, wish.address));
         }
@@ -91,7 +88,7 @@ impl Moves {
     /// Replicas from this one on are not in the group any more.
     pub(crate) fn forget_from(&mut self, size: u8) {
         self.moved.retain(|&replica, _| replica < size);
-        self.wishes.retain(|_, (_, wish)| wish.replica < size);
+        self.wishes.retain(|wish| wish.replica < size);
         self.sum = wire::crc32c(&self.encoded());
     }
 
@@ -110,11 +107,7 @@ impl Moves {
             out.put8(replica).put32(*number);
             put_text(out, address);
         }
-        out.put32(wishes.len() as u32);
-        for (&origin, (at_us, Move { replica, address })) in wishes {
-            out.put8(origin).put64(*at_us).put8(*replica);
-            put_text(out, address);
-        }
+        wishes.encode(out, |out, Move { replica, address }| put_text(out.put8(*replica), address));
     }
 
     /// Reads what [`Moves::encode`] has written.
@@ -128,23 +121,15 @@ impl Moves {
             }
             moves.moved.insert(replica, (number, take_text(reader)?));
         }
-        for _ in 0..reader.count32(limits::SLOTS, 12)? {
-            let (origin, at_us, replica) = (reader.u8()?, reader.u64()?, reader.u8()?);
-            if moves.wishes.last_key_value().is_some_and(|(&last, _)| origin <= last) {
-                return Err(Malformed("wishes are not in order"));
-            }
-            moves.wishes.insert(origin, (at_us, Move { replica, address: take_text(reader)? }));
-        }
+        moves.wishes = Wishes::decode(reader, 3, |reader| {
+            Ok(Move { replica: reader.u8()?, address: take_text(reader)? })
+        })?;
         if moves.count == 0 && moves.wishes.is_empty() && reader.is_empty() {
             return Err(Malformed("moves that are left out are not written"));
         }
         moves.sum = wire::crc32c(&moves.encoded());
         Ok(moves)
     }
-}
-
-pub(crate) fn is_fresh(at_us: u64, now_us: u64) -> bool {
-    now_us.saturating_sub(at_us) < limits::WISH.as_micros() as u64
 }
 
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use wire::{Malformed, Put, Reader};
 
 use crate::limits;
-use crate::moves::{is_fresh, put_text, take_text};
+use crate::moves::{put_text, take_text};
+use crate::wishes::Wishes;
 
 /// What a replica wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +85,7 @@ pub struct GroupSizes {
     /// The addresses of replicas that were added.
     added: BTreeMap<u8, String>,
     change: Option<SizeChange>,
-    /// Per origin: what it wants, and the ordered time of its wish.
-    wishes: BTreeMap<u8, (u64, SizeWish)>,
+    wishes: Wishes<SizeWish>,
     /// Checksum of all that.
     sum: u32,
 }
@@ -144,8 +144,7 @@ impl GroupSizes {
 
     /// What other origins, or this one, want at this time, each with its origin.
     pub fn wished(&self, now_us: u64) -> impl Iterator<Item = (u8, &SizeWish)> {
-        let fresh = self.wishes.iter().filter(move |(_, (at_us, _))| is_fresh(*at_us, now_us));
-        fresh.map(|(&origin, (_, wish))| (origin, wish))
+        self.wishes.fresh(now_us)
     }
 
     /// Whether it is what the last wish has left.
@@ -176,11 +175,9 @@ impl GroupSizes {
         if usize::from(origin) >= limits::SLOTS || !self.can_have(&wish, configured) {
             return false;
         }
-        self.wishes.retain(|_, (at_us, _)| is_fresh(*at_us, now_us));
-        self.wishes.insert(origin, (now_us, wish.clone()));
-        let is_done = self.wishes.values().filter(|(_, other)| *other == wish).count() >= needed;
+        let is_done = self.wishes.add(origin, wish.clone(), now_us) >= needed;
         if is_done {
-            self.wishes.clear();
+            self.wishes = Wishes::default();
             self.count = self.count.saturating_add(1);
             self.size = self.voting(configured);
             match wish {
@@ -225,11 +222,7 @@ impl GroupSizes {
             out.put32(*number).put64(*begun_at);
             put_begin(out, *size, addresses);
         }
-        out.put32(wishes.len() as u32);
-        for (&origin, (at_us, wish)) in wishes {
-            out.put8(origin).put64(*at_us);
-            wish.encode(out);
-        }
+        wishes.encode(out, |out, wish| wish.encode(out));
     }
 
     /// Reads what [`GroupSizes::encode`] has written, to the end.
@@ -248,13 +241,7 @@ impl GroupSizes {
             let (size, addresses) = take_begin(reader)?;
             sizes.change = Some(SizeChange { number, size, addresses, begun_at });
         }
-        for _ in 0..reader.count32(limits::SLOTS, 14)? {
-            let (origin, at_us) = (reader.u8()?, reader.u64()?);
-            if sizes.wishes.last_key_value().is_some_and(|(&last, _)| origin <= last) {
-                return Err(Malformed("wishes for a size are not in order"));
-            }
-            sizes.wishes.insert(origin, (at_us, SizeWish::decode(reader)?));
-        }
+        sizes.wishes = Wishes::decode(reader, 3, SizeWish::decode)?;
         let fits = |size: u8| (limits::LEAST_REPLICAS..=limits::MOST_REPLICAS).contains(&size);
         let is_begun = count == 0 || fits(size);
         if !is_begun || (count == 0 && sizes.wishes.is_empty()) || (count == 0 && sizes.change.is_some()) {
@@ -293,6 +280,17 @@ mod tests {
 
     fn shrink(size: u8) -> SizeWish {
         SizeWish::Begin { size, addresses: Vec::new() }
+    }
+
+    /// The shortest wish is that for fewer replicas.
+    #[test]
+    fn wishes_that_wait_are_read_again() {
+        for wish in [grow(), shrink(3)] {
+            let configured = if wish == shrink(3) { 5 } else { 3 };
+            let mut sizes = GroupSizes::default();
+            assert!(!sizes.want(at(1, 7, 10), wish, 2, configured));
+            assert_eq!(GroupSizes::decode(&mut Reader::new(&sizes.encoded())), Ok(sizes));
+        }
     }
 
     #[test]

@@ -274,20 +274,15 @@ impl TrialClient {
 
     /// Asks as which behavior the group acts. It never acts as an earlier one again.
     fn ask_behavior(&mut self) {
-        let (Some(connection), Some(latest)) = (&mut self.connection, &self.place.shared.behavior) else {
-            return;
-        };
-        self.place.shared.sent.fetch_add(1, Ordering::Relaxed);
-        let (before, sent) = (latest.load(Ordering::SeqCst), self.place.shared.announcer.now());
+        let shared = Arc::clone(&self.place.shared);
+        let (Some(connection), Some(latest)) = (&mut self.connection, &shared.behavior) else { return };
+        shared.sent.fetch_add(1, Ordering::Relaxed);
+        let (before, sent) = (latest.load(Ordering::SeqCst), shared.announcer.now());
         let answer = connection.behavior();
         let answered = self.place.now();
         match answer {
             Ok(behavior) => {
-                self.place
-                    .shared
-                    .behavior
-                    .iter()
-                    .for_each(|latest| _ = latest.fetch_max(behavior, Ordering::SeqCst));
+                latest.fetch_max(behavior, Ordering::SeqCst);
                 self.place.answered(answered);
                 if behavior < before {
                     self.impossible(

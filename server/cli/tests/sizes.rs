@@ -138,6 +138,13 @@ impl Grown {
         self.added_are_let_go();
     }
 
+    /// Starts both new replicas, and adds them.
+    fn grow_to_five(&mut self) {
+        self.start_two();
+        self.must_grow(5);
+        self.wait_whole(&[0, 1, 2], 5);
+    }
+
     /// Starts one of the first three again, with the configuration of before, which lists three.
     fn restart(&self, replica: usize) -> Machine {
         self.group.start(&self.group.configurations[replica], &format!("first-{replica}"))
@@ -148,9 +155,7 @@ fn grow_and_shrink_under_load(wish: &Wish) {
     let mut grown = Grown::of(wish);
     let running = load(&grown.group.cluster).start();
     running.must_go_on(500, "in a group of three");
-    grown.start_two();
-    grown.must_grow(5);
-    grown.wait_whole(&[0, 1, 2], 5);
+    grown.grow_to_five();
     running.must_go_on(1_000, "in a group of five");
     grown.must_shrink(3);
     grown.wait_whole(&[0, 1, 2], 3);
@@ -253,9 +258,7 @@ fn a_group_that_has_grown_starts_again_with_old_configurations() {
     let mut grown = Grown::of(&Wish { disk: true, ..Wish::default() });
     let running = load(&grown.group.cluster).start();
     running.must_go_on(500, "in a group of three");
-    grown.start_two();
-    grown.must_grow(5);
-    grown.wait_whole(&[0, 1, 2], 5);
+    grown.grow_to_five();
     running.must_go_on(300, "in a group of five");
     for replica in 0..3 {
         grown.group.kill(replica);
@@ -296,9 +299,7 @@ fn a_group_that_has_grown_starts_again_with_old_configurations() {
 #[test]
 fn a_group_that_begins_with_a_backup_has_the_size_of_its_configurations() {
     let mut grown = Grown::of(&Wish { workers: 1, ..Wish::default() });
-    grown.start_two();
-    grown.must_grow(5);
-    grown.wait_whole(&[0, 1, 2], 5);
+    grown.grow_to_five();
     let backup = grown.group.directory.path().join("five.backup");
     let (code, said) = grown.group.cluster.command(&["backup", "--to", backup.to_str().expect("a path")]);
     assert_eq!(code, 0, "{said}");

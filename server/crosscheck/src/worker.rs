@@ -366,7 +366,7 @@ impl<S: Service> Context<S> {
             })
         });
         if self.mode.verified {
-            // It changes nothing that could be taken back; its stamp says behind which requests it ran.
+            // It changes nothing that could be undone; its stamp says behind which requests it ran.
             self.keep(turn, Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept: Kept::new() }));
         }
         self.leave(turn, |request_info| match compared {

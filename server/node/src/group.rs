@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DONE: Duration = Duration::from_secs(60);
 /// Pause between two questions to one replica.
 const ASK_AGAIN_PAUSE: Duration = Duration::from_millis(100);
+/// Time for f+1 replicas to agree. A replica gives an operator's wish up as late.
+const AGREED: Duration = Duration::from_secs(60);
 /// Pause between two checks of the replicas.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -161,6 +163,47 @@ fn here(replicas: &[ReplicaHandle]) -> Vec<(ReplicaHandle, Status)> {
 fn decide(replica: &ReplicaHandle, command: &AdminCommand) -> Result<String, String> {
     let decided: Result<Decided, _> = replica.ask(command, PATIENCE);
     decided.map(|decided| decided.what).map_err(|why| why.to_string())
+}
+
+/// Asks a replica to carry a decision out, and reports its answer. Returns whether it has agreed.
+fn ask((replica, status): &(ReplicaHandle, Status), command: &AdminCommand) -> anyhow::Result<bool> {
+    let number = status.replica;
+    let decided = decide(replica, command);
+    match &decided {
+        Ok(what) => say(&format!("replica {number}: {what}"))?,
+        Err(why) => say(&format!("replica {number}: {why}; nothing was changed"))?,
+    }
+    Ok(decided.is_ok())
+}
+
+/// Waits until `done` finds in the status of one of these replicas what they were asked for, and reports what that
+/// waits for; none after so long that a replica gives the wish up.
+fn until_agreed<T>(
+    asked: &[(ReplicaHandle, Status)],
+    waits_for: impl Fn(&Status) -> Option<&String>,
+    mut done: impl FnMut(&Status) -> Option<T>,
+) -> anyhow::Result<Option<T>> {
+    let deadline = Instant::now() + AGREED;
+    let mut reported = None;
+    loop {
+        let status = asked.iter().find_map(|(handle, _)| handle.status());
+        if let Some(found) = status.as_ref().and_then(&mut done) {
+            return Ok(Some(found));
+        }
+        let waits = status.as_ref().and_then(&waits_for);
+        if let Some(waits) = waits.filter(|waits| reported.as_ref() != Some(*waits)) {
+            say(&format!("waits: {waits}"))?;
+            reported = Some(waits.clone());
+        }
+        if Instant::now() > deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(ASK_AGAIN_PAUSE);
+    }
+}
+
+fn handles(of: &[(ReplicaHandle, Status)]) -> Vec<ReplicaHandle> {
+    of.iter().map(|(handle, _)| handle.clone()).collect()
 }
 
 fn begin(replicas: &[ReplicaHandle]) -> CommandOutcome {

@@ -80,7 +80,7 @@ impl Class {
 
     /// The name without its path.
     pub fn short_name(&self) -> &'static str {
-        self.name.rsplit("::").next().unwrap_or(self.name)
+        short_name(self.name)
     }
 
     /// All versions, the newest first.
@@ -110,6 +110,11 @@ impl Class {
         let found = self.versions().find(|class| class.version == version);
         found.map_or_else(|| tag_in(!self.tag, version), |class| class.tag)
     }
+}
+
+/// The name of a class without its path.
+pub fn short_name(class: &str) -> &str {
+    class.rsplit("::").next().unwrap_or(class)
 }
 
 const ONE_TAG: &str = "two versions of this class have the same tag: give a member of one another name";

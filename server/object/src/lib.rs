@@ -128,6 +128,7 @@ mod walk;
 
 pub use before::ObjectBefore;
 pub use checksum::{Summer, is_valid as checksums_are_right, of_blocks as sum_of_blocks};
+pub use class::short_name;
 pub use collections::{Entries, Items, Map, NODE_BYTES, Objects, Queue, Set, SetKeys, Table};
 pub use corrupted::{Corrupted, How};
 pub use critical::Critical;

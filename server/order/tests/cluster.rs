@@ -11,23 +11,11 @@ fn established(replicas: u8, seed: u64) -> Cluster {
     cluster
 }
 
-/// Submits at random replicas while `milliseconds` pass.
-fn load(cluster: &mut Cluster, milliseconds: u64, per_mille: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(per_mille) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
-}
-
 #[test]
 fn three_and_five_replicas_agree_on_a_quiet_network() {
     for replicas in [3, 5] {
         let mut cluster = established(replicas, 7);
-        load(&mut cluster, 1_000, 500);
+        cluster.load(1_000, 500);
         cluster.run_until_idle();
         assert_eq!(cluster.acked.len() as u64, cluster.submitted);
         assert!(cluster.submitted > 1_000);
@@ -40,18 +28,18 @@ fn storm(replicas: u8, seed: u64, weather: Weather) {
     let mut cluster = established(replicas, seed);
     cluster.compacting = seed.is_multiple_of(2);
     cluster.weather = weather;
-    load(&mut cluster, 800, 100);
+    cluster.load(800, 100);
     if let Some(leader) = cluster.leader() {
         cluster.kill(leader);
-        load(&mut cluster, 700, 100);
+        cluster.load(700, 100);
         cluster.start_empty(leader);
     }
-    load(&mut cluster, 800, 100);
+    cluster.load(800, 100);
     if cluster.compacting {
         let slot = cluster.running()[0];
         cluster.submit_checkpoint(slot);
     }
-    load(&mut cluster, 800, 100);
+    cluster.load(800, 100);
     cluster.run_until_idle();
 }
 
@@ -79,7 +67,7 @@ fn promises_hold_when_bytes_are_corrupted_and_connections_reset() {
 fn the_minority_stops_and_catches_up_when_the_network_heals() {
     for seed in 0..6 {
         let mut cluster = established(5, 300 + seed);
-        load(&mut cluster, 300, 100);
+        cluster.load(300, 100);
         let leader = cluster.leader().unwrap();
         let other = (leader + 1) % 5;
         for inside in [leader, other] {
@@ -87,7 +75,7 @@ fn the_minority_stops_and_catches_up_when_the_network_heals() {
                 cluster.cut_links.extend([(inside, outside), (outside, inside)]);
             }
         }
-        load(&mut cluster, 2_500, 100);
+        cluster.load(2_500, 100);
         let elsewhere = cluster.leader().unwrap();
         assert!(![leader, other].contains(&elsewhere), "the majority elected its own leader");
         assert_eq!(
@@ -105,7 +93,7 @@ fn service_is_back_well_within_a_second_after_the_leader_is_killed() {
     let mut worst = 0;
     for seed in 0..20 {
         let mut cluster = established(3, 400 + seed);
-        load(&mut cluster, 200, 200);
+        cluster.load(200, 200);
         let leader = cluster.leader().unwrap();
         cluster.kill(leader);
         let client = cluster.running()[0];
@@ -121,7 +109,7 @@ fn a_leader_that_lives_and_orders_nothing_is_replaced() {
     for replicas in [3, 5] {
         for seed in 0..6 {
             let mut cluster = established(replicas, 430 + seed);
-            load(&mut cluster, 200, 200);
+            cluster.load(200, 200);
             cluster.run_until_idle();
             let leader = cluster.leader().unwrap();
             cluster.replica(leader).deaf = true;
@@ -165,7 +153,7 @@ fn with_three_replicas_a_follower_knows_by_itself_what_is_final() {
 fn leadership_is_handed_over_without_a_gap_in_service() {
     let mut cluster = established(3, 500);
     for round in 0..6u8 {
-        load(&mut cluster, 100, 300);
+        cluster.load(100, 300);
         let leader = cluster.leader().unwrap();
         let next = (leader + 1 + round % 2) % 3;
         cluster.replica(leader).orderer.engine_mut().transfer_leader(next);
@@ -180,11 +168,11 @@ fn leadership_is_handed_over_without_a_gap_in_service() {
 fn the_leadership_goes_to_the_one_with_the_longest_log() {
     for first in [1, 2u8] {
         let mut cluster = established(3, 500);
-        load(&mut cluster, 100, 300);
+        cluster.load(100, 300);
         let leader = cluster.leader().unwrap();
         let (behind, close) = ((leader + first) % 3, (leader + 3 - first) % 3);
         cluster.kill(behind);
-        load(&mut cluster, 200, 300);
+        cluster.load(200, 300);
         let named =
             |cluster: &mut Cluster, among| cluster.replica(leader).orderer.engine_mut().successor(among);
         assert_eq!(named(&mut cluster, 0b111), Some(close), "{behind} lacks what came since it was killed");
@@ -197,12 +185,12 @@ fn the_leadership_goes_to_the_one_with_the_longest_log() {
 #[test]
 fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     let mut cluster = established(3, 600);
-    load(&mut cluster, 100, 200);
+    cluster.load(100, 200);
     let leader = cluster.leader().unwrap();
     let slow = (leader + 1) % 3;
     // Its pipeline makes no progress: it acknowledges entries but takes no delivery.
     cluster.replica(slow).stuck = true;
-    load(&mut cluster, 450, 1_000);
+    cluster.load(450, 1_000);
     let behind = |cluster: &mut Cluster| {
         cluster.replica(leader).orderer.engine_status().last_index
             - cluster.replica(slow).orderer.state().index
@@ -210,7 +198,7 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
     assert!((200..=256 + 8).contains(&behind(&mut cluster)), "{} entries", behind(&mut cluster));
     cluster.run(order::limits::STUCK_TICKS * 25);
     let before = cluster.acked.len();
-    load(&mut cluster, 1_000, 500);
+    cluster.load(1_000, 500);
     assert!(cluster.acked.len() > before + 500, "the others go on without it");
     cluster.replica(slow).stuck = false;
     cluster.run_until_idle();
@@ -220,11 +208,11 @@ fn the_leader_waits_for_a_slow_follower_but_not_for_a_stuck_one() {
 #[test]
 fn the_leader_does_not_wait_for_a_dead_follower() {
     let mut cluster = established(3, 601);
-    load(&mut cluster, 100, 200);
+    cluster.load(100, 200);
     let dead = (cluster.leader().unwrap() + 1) % 3;
     cluster.kill(dead);
     let before = cluster.acked.len();
-    load(&mut cluster, 1_000, 500);
+    cluster.load(1_000, 500);
     assert!(cluster.acked.len() > before + 500, "the others go on");
 }
 

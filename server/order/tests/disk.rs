@@ -43,17 +43,6 @@ fn established(root: &TempDir, seed: u64) -> Cluster {
     cluster
 }
 
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(200) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
-}
-
 /// Kills a process and returns what its disk has besides the log: the states at checkpoints.
 fn kill(cluster: &mut Cluster, slot: u8) -> BTreeMap<u64, (State, Service)> {
     cluster.kill(slot).cuts
@@ -80,12 +69,12 @@ fn written(path: &Path) -> usize {
 fn a_restarted_replica_keeps_its_id_and_replays_its_log() {
     let root = root();
     let mut cluster = established(&root, 1);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     for slot in 0..3 {
         let cuts = kill(&mut cluster, slot);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         restart(&mut cluster, &root, slot, cuts);
-        load(&mut cluster, 200);
+        cluster.load(200, 200);
         assert!(!cluster.replica(slot).joined, "no new incarnation");
     }
     cluster.run_until_idle();
@@ -96,11 +85,11 @@ fn all_replicas_at_once_lose_their_power_and_nothing_acknowledged() {
     let root = root();
     let mut cluster = established(&root, 2);
     for round in 0..4 {
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         if round == 1 {
             cluster.compacting = true;
             cluster.submit_checkpoint(0);
-            load(&mut cluster, 300);
+            cluster.load(300, 200);
         }
         let disks: Vec<_> = (0..3).map(|slot| kill(&mut cluster, slot)).collect();
         for (slot, cuts) in (0u8..).zip(disks) {
@@ -120,7 +109,7 @@ fn files_that_compaction_superseded_are_reused() {
     let mut cluster = established(&root, 3);
     cluster.compacting = true;
     for _ in 0..6 {
-        load(&mut cluster, 600);
+        cluster.load(600, 200);
         cluster.submit_checkpoint(0);
     }
     cluster.run_until_idle();
@@ -130,7 +119,7 @@ fn files_that_compaction_superseded_are_reused() {
     assert!(segments.count() <= 6, "{names:?}");
     assert!(last_segment(&directory(&root, 0)) > directory(&root, 0).join("00000003.log"));
     let cuts = kill(&mut cluster, 0);
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     restart(&mut cluster, &root, 0, cuts);
     cluster.run_until_idle();
 }
@@ -139,7 +128,7 @@ fn files_that_compaction_superseded_are_reused() {
 fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
     let root = root();
     let mut cluster = established(&root, 4);
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     for torn in [1, 7, 8, 23, 24, 60, 200] {
         let cuts = kill(&mut cluster, 1);
         let path = last_segment(&directory(&root, 1));
@@ -155,9 +144,9 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
         let mut bytes = synced;
         bytes[end..end + torn].copy_from_slice(&whole[end..end + torn]);
         fs::write(&path, bytes).unwrap();
-        load(&mut cluster, 50);
+        cluster.load(50, 200);
         restart(&mut cluster, &root, 1, cuts);
-        load(&mut cluster, 50);
+        cluster.load(50, 200);
         assert!(!cluster.replica(1).joined);
         cluster.run_until_idle();
     }
@@ -167,7 +156,7 @@ fn a_torn_tail_is_cut_at_every_length_and_the_replica_catches_up() {
 fn corruption_of_synced_records_is_reported_wherever_it_is() {
     let root = root();
     let mut cluster = established(&root, 5);
-    load(&mut cluster, 900);
+    cluster.load(900, 200);
     let cuts = kill(&mut cluster, 1);
     let path = directory(&root, 1);
     let last = last_segment(&path);
@@ -219,7 +208,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
     for (seed, lost) in (20..26).flat_map(|seed| [200, 400, 900].map(|lost| (seed, lost))) {
         let root = root();
         let mut cluster = established(&root, seed);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         let leader = cluster.leader().expect("there is one");
         let victim = (leader + 1) % 3;
         cluster.run_until_idle();
@@ -232,7 +221,7 @@ fn a_log_that_lost_its_synced_end_is_filled_up_by_a_leader_that_believes_it_whol
         fs::write(&path, bytes).unwrap();
         remove_claims(&root, victim);
         // The leader tries to send it new entries, and takes its silence for a lost message.
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
         restart(&mut cluster, &root, victim, cuts);
         cluster.run_until_idle();
         assert!(!cluster.replica(victim).joined);
@@ -247,7 +236,7 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
     for (seed, lost) in (40..44).flat_map(|seed| [1, 400, 20_000].map(|lost| (seed, lost))) {
         let root = root();
         let mut cluster = established(&root, seed);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         let victim = (cluster.leader().expect("there is one") + 1) % 3;
         cluster.run_until_idle();
         cluster.run(200);
@@ -257,7 +246,7 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
         let end = written(&path);
         bytes[end.saturating_sub(lost).max(24)..=end].fill(0);
         fs::write(&path, bytes).unwrap();
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
         let refused = FileLog::open(&data(&root, victim), victim, SMALL).map(|_| ()).unwrap_err();
         assert!(matches!(refused, LogError::EndLost { .. }) && refused.is_operators(), "{refused}");
         fs::rename(data(&root, victim), root.path().join("away")).unwrap();
@@ -271,17 +260,17 @@ fn a_log_that_lost_its_synced_end_is_refused_and_the_peers_fill_its_replica() {
 fn a_replica_that_lost_its_disk_joins_anew() {
     let root = root();
     let mut cluster = established(&root, 6);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     kill(&mut cluster, 2);
     fs::remove_dir_all(directory(&root, 2)).unwrap();
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     restart(&mut cluster, &root, 2, BTreeMap::new());
     cluster.run_until(5_000, "a voter again", |cluster| {
         cluster.replica(2).joined && cluster.replica(2).members.is_voter(2)
     });
     // Its new log serves it as the old one did.
     cluster.submit_checkpoint(0);
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     let cuts = kill(&mut cluster, 2);
     restart(&mut cluster, &root, 2, cuts);
     cluster.run_until_idle();
@@ -293,9 +282,9 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
     let root = root();
     let mut cluster = established(&root, 7);
     cluster.compacting = true;
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     cluster.submit_checkpoint(0);
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     kill(&mut cluster, 1);
     restart(&mut cluster, &root, 1, BTreeMap::new()); // its states at cuts were lost
     cluster.run_until(5_000, "a new incarnation", |cluster| cluster.replica(1).joined);
@@ -308,7 +297,7 @@ fn a_log_that_begins_after_the_state_at_hand_is_given_up() {
 fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
     let root = root();
     let mut cluster = established(&root, 17);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.submit_checkpoint(1);
     cluster.run_until_idle();
     let cuts = kill(&mut cluster, 1);
@@ -330,7 +319,7 @@ fn a_log_that_ends_before_the_state_at_hand_is_given_up() {
 fn a_log_that_its_replica_gave_up_is_not_read_again() {
     let root = root();
     let mut cluster = established(&root, 10);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.replica(1).orderer.forget().unwrap();
     assert!(!cluster.replica(1).orderer.can_accept());
     let cuts = kill(&mut cluster, 1);
@@ -353,7 +342,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     let mut cluster = Cluster::with_stores(8, stores);
     cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
     for _ in 0..3_000 {
-        load(&mut cluster, 1);
+        cluster.load(1, 200);
         if cluster.replica(1).stopped.is_some() {
             break;
         }
@@ -361,7 +350,7 @@ fn a_full_disk_stops_its_replica_cleanly_and_loses_nothing() {
     let reason = cluster.replica(1).stopped.clone().expect("it stops");
     assert!(reason.contains("cannot write the log: no space left"), "{reason}");
     let cuts = kill(&mut cluster, 1);
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     restart(&mut cluster, &root, 1, cuts); // with free space again
     cluster.run_until_idle();
 }
@@ -400,7 +389,7 @@ fn without_the_sync_before_the_acknowledgement_a_power_failure_loses_acknowledge
     let stores = (0..3).map(|_| (Box::new(Liar) as Box<dyn LogStore>, vec![])).collect();
     let mut cluster = Cluster::with_stores(9, stores);
     cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     assert!(!cluster.acked.is_empty());
     for slot in 0..3 {
         cluster.kill(slot);

@@ -10,19 +10,8 @@ fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
     cluster.founds = false;
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster
-}
-
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(200) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
 }
 
 /// Processes end with their memory, and are started again.
@@ -62,7 +51,7 @@ fn a_group_whose_memories_are_all_lost_begins_anew_only_on_command() {
         assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
         forget(&mut cluster);
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.run_until_idle();
     }
 }
@@ -81,7 +70,7 @@ fn memories_lost_one_after_the_other_leave_a_group_that_can_begin_anew() {
     assert_eq!(decide(&mut cluster, 0, Decision::Found), Ok(()));
     forget(&mut cluster);
     cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.run_until_idle();
 }
 
@@ -102,7 +91,7 @@ fn a_word_that_was_given_before_a_group_began_is_not_kept_for_a_later_one() {
 fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged() {
     for (seed, replicas) in [(5, 3), (6, 5), (7, 3), (8, 3)] {
         let mut cluster = established(replicas, seed);
-        load(&mut cluster, 200);
+        cluster.load(200, 200);
         let left = cluster.leader().expect("there is one");
         let others: Vec<u8> = (0..replicas).filter(|slot| *slot != left).collect();
         lose(&mut cluster, &others);
@@ -113,7 +102,7 @@ fn a_leader_that_is_left_alone_goes_on_and_loses_nothing_that_was_acknowledged()
             let voters = cluster.replica(left).orderer.engine_status().members.voters;
             voters.count_ones() == u32::from(replicas)
         });
-        load(&mut cluster, 500);
+        cluster.load(500, 200);
         cluster.run_until_idle();
         assert_eq!(decide(&mut cluster, left, Decision::Found), Err(DecisionError::Belongs));
         assert!(matches!(decide(&mut cluster, left, Decision::TakeOver), Err(DecisionError::Led(_))));
@@ -140,7 +129,7 @@ fn a_follower_or_a_replica_that_is_catching_up_can_go_on_as_well() {
         cluster.run_until(5_000, "all are in again", |cluster| {
             cluster.replica(left).orderer.engine_status().members.voters == 0b111
         });
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.run_until_idle();
     }
 }
@@ -159,7 +148,7 @@ fn who_was_given_up_for_lost_and_turns_up_disturbs_nobody() {
     assert!(cluster.replica(left).orderer.engine_status().is_leader, "alone");
     let before = cluster.replica(left).service.clone();
     cluster.cut_links.clear();
-    load(&mut cluster, 2_000);
+    cluster.load(2_000, 200);
     assert!(
         cluster.replica(left).orderer.engine_status().is_leader && cluster.replica(left).stopped.is_none()
     );
@@ -194,9 +183,9 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
     cluster.founds = false;
     cluster.compacting = true;
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.submit_checkpoint(0);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     let left = cluster.leader().expect("there is one");
     let start = |cluster: &mut Cluster, slot: u8, cuts: BTreeMap<u64, (State, Service)>| {
         let (log, records) = open(&root, slot);
@@ -221,13 +210,13 @@ fn a_log_on_disk_remembers_that_its_replica_went_on_alone() {
         cluster.run_until(8_000, "all are in again", |cluster| {
             cluster.replica(left).orderer.engine_status().members.voters == 0b111
         });
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
     }
     cluster.run_until_idle();
     for slot in 0..3 {
         let cuts = cluster.kill(slot).cuts;
         start(&mut cluster, slot, cuts);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
     }
     cluster.run_until_idle();
 }
@@ -249,10 +238,10 @@ fn two_replicas_that_were_both_kept_are_two_groups() {
             cluster.run(500);
         }
         forget(&mut cluster);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.cut_links.clear();
         cluster.start_empty(0);
-        load(&mut cluster, 4_000);
+        cluster.load(4_000, 200);
         let of = |cluster: &mut Cluster, slot: u8| cluster.replica(slot).service.clone();
         let (third, kept) = (of(&mut cluster, 0), [of(&mut cluster, 1), of(&mut cluster, 2)]);
         let joined = kept.iter().position(|one| {
@@ -293,7 +282,7 @@ fn a_replica_does_not_take_over_from_a_majority() {
         );
         cluster.cut_links.clear();
         cluster.run_until(3_000, "a leader", |cluster| cluster.leader().is_some());
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.start_empty(leader);
         cluster.run_until_idle();
     }
@@ -305,7 +294,7 @@ fn a_replica_does_not_take_over_from_a_majority() {
 fn a_replica_that_was_let_in_without_a_vote_finds_the_group_that_went_on() {
     for (seed, has_state) in (80..100).map(|seed| (seed, seed % 2 == 0)) {
         let mut cluster = established(3, seed);
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
         cluster.run_until_idle();
         let kept = cluster.leader().expect("there is one");
         let others: Vec<u8> = (0..3).filter(|slot| *slot != kept).collect();
@@ -329,7 +318,7 @@ fn a_replica_that_was_let_in_without_a_vote_finds_the_group_that_went_on() {
         cluster.run_until(20_000, "all are in again", |cluster| {
             cluster.replica(kept).orderer.engine_status().members.voters == 0b111
         });
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.run_until_idle();
     }
 }
@@ -340,7 +329,7 @@ fn a_replica_that_was_let_in_without_a_vote_finds_the_group_that_went_on() {
 fn a_replica_with_a_state_is_not_forgotten_on_the_word_of_one() {
     for seed in 100..106 {
         let mut cluster = established(3, seed);
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
         cluster.run_until_idle();
         let kept = cluster.leader().expect("there is one");
         let others: Vec<u8> = (0..3).filter(|slot| *slot != kept).collect();

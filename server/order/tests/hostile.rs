@@ -10,25 +10,14 @@ use wire::SplitMix64;
 fn established(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(3, seed);
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 200);
+    cluster.load(200, 100);
     cluster
-}
-
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(100) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
 }
 
 /// The group orders as before, under the same leader, and no replica has stopped.
 fn assert_goes_on(cluster: &mut Cluster, leader: u8) {
     let acked = cluster.acked.len();
-    load(cluster, 1_000);
+    cluster.load(1_000, 100);
     assert_eq!(cluster.leader(), Some(leader));
     assert!(cluster.acked.len() > acked + 100);
     assert!((0..3).all(|slot| cluster.replica(slot).stopped.is_none()));
@@ -162,6 +151,6 @@ fn random_bodies_stop_nobody() {
         }
     }
     assert!((0..3).all(|slot| cluster.replica(slot).stopped.is_none()), "{}", cluster.describe());
-    load(&mut cluster, 2_000);
+    cluster.load(2_000, 100);
     cluster.run_until_idle();
 }

@@ -23,13 +23,13 @@ fn established_keeping(replicas: u8, seed: u64, kept_bytes: u64) -> Cluster {
 /// Separates a replica from all others, with orders going on among these, until the log that they keep lacks entries
 /// that it needs. Returns it, and the leader of the others.
 fn leave_behind(cluster: &mut Cluster) -> (u8, u8) {
-    load(cluster, 200);
+    cluster.load(200, 200);
     let leader = cluster.leader().unwrap();
     let behind = (leader + 1) % cluster.size();
     for other in (0..cluster.size()).filter(|&other| other != behind) {
         cluster.cut_links.extend([(behind, other), (other, behind)]);
     }
-    load(cluster, 3_000);
+    cluster.load(3_000, 200);
     for other in (0..cluster.size()).filter(|&other| other != behind) {
         while cluster.replica(other).orderer.compact_to(u64::MAX) {}
     }
@@ -39,30 +39,19 @@ fn leave_behind(cluster: &mut Cluster) -> (u8, u8) {
     (behind, leader)
 }
 
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(200) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
-}
-
 #[test]
 fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
     for slot in 0..3 {
         let mut cluster = established(3, 10 + u64::from(slot));
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.kill(slot);
-        load(&mut cluster, 500);
+        cluster.load(500, 200);
         cluster.start_empty(slot);
         let watcher = (slot + 1) % 3;
         cluster.run_until(3_000, "a learner", |cluster| cluster.replica(watcher).members.is_learner(slot));
         cluster.run_until(3_000, "a voter", |cluster| cluster.replica(watcher).members.is_voter(slot));
         assert!(cluster.replica(slot).joined);
-        load(&mut cluster, 200);
+        cluster.load(200, 200);
         cluster.run_until_idle();
         assert!(cluster.replica(slot).service.len() > 200, "it has the whole history");
     }
@@ -73,10 +62,10 @@ fn a_restarted_replica_joins_as_a_learner_and_votes_when_it_has_caught_up() {
 fn a_restarted_replica_votes_again_within_a_tick_and_a_half() {
     let mut cluster = established(3, 15);
     cluster.transfer_ms = 5;
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;
     cluster.kill(slot);
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     cluster.start_empty(slot);
     cluster.run_until(37, "a voter", |cluster| {
         let leader = cluster.leader().unwrap();
@@ -110,14 +99,14 @@ fn every_replica_is_restarted_in_turn_several_times_under_load() {
     for round in 0..9u8 {
         let slot = round % 3;
         cluster.kill(slot);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.start_empty(slot);
         cluster.run_until(5_000, "back", |cluster| {
             let watcher = (slot + 1) % 3;
             let members = cluster.replica(watcher).members;
             members.voters.count_ones() == 3 && cluster.replica(slot).members == members
         });
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
     }
     cluster.run_until_idle();
     assert!(cluster.acked.len() > 500);
@@ -126,13 +115,13 @@ fn every_replica_is_restarted_in_turn_several_times_under_load() {
 #[test]
 fn a_replica_that_crashes_while_it_joins_joins_again() {
     let mut cluster = established(3, 30);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.transfer_ms = 150;
     cluster.kill(1);
     for _ in 0..4 {
         cluster.start_empty(1);
         cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(1).fetching.is_some());
-        load(&mut cluster, 50);
+        cluster.load(50, 200);
         cluster.kill(1);
     }
     cluster.start_empty(1);
@@ -143,7 +132,7 @@ fn a_replica_that_crashes_while_it_joins_joins_again() {
 fn a_checkpoint_that_is_gone_is_replaced_by_another() {
     let mut cluster = established(3, 40);
     cluster.compacting = true;
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.kill(2);
     cluster.transfer_ms = 400;
     cluster.start_empty(2);
@@ -152,7 +141,7 @@ fn a_checkpoint_that_is_gone_is_replaced_by_another() {
     for slot in 0..2 {
         cluster.replica(slot).cuts.clear();
     }
-    load(&mut cluster, 450);
+    cluster.load(450, 200);
     cluster.transfer_ms = 20;
     cluster.run_until(5_000, "another checkpoint", |cluster| {
         cluster.replica(2).cuts.last_key_value().is_some_and(|(&cut, _)| cut > wanted)
@@ -164,15 +153,15 @@ fn a_checkpoint_that_is_gone_is_replaced_by_another() {
 fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
     let mut cluster = established_keeping(3, 50, 10_000);
     cluster.compacting = true;
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;
     let others: Vec<u8> = (0..3).filter(|&other| other != slot).collect();
     for &other in &others {
         cluster.cut_links.extend([(slot, other), (other, slot)]);
     }
-    load(&mut cluster, 1_500);
+    cluster.load(1_500, 200);
     cluster.submit_checkpoint(others[0]);
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     let first = cluster.replica(others[0]).orderer.engine_status().first_index;
     let last = cluster.replica(slot).orderer.engine_status().last_index;
     assert!(first > last + 1, "compacted to {first}, the follower has {last}");
@@ -184,13 +173,13 @@ fn a_follower_behind_the_compacted_log_gets_the_state_instead() {
 #[test]
 fn a_log_in_memory_is_shortened_without_a_checkpoint() {
     let mut cluster = established_keeping(3, 55, 10_000);
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     let slot = (cluster.leader().unwrap() + 1) % 3;
     let others: Vec<u8> = (0..3).filter(|&other| other != slot).collect();
     for &other in &others {
         cluster.cut_links.extend([(slot, other), (other, slot)]);
     }
-    load(&mut cluster, 2_000);
+    cluster.load(2_000, 200);
     for &other in &others {
         let orderer = &mut cluster.replica(other).orderer;
         let before = orderer.engine_status().log_bytes;
@@ -208,12 +197,12 @@ fn a_log_in_memory_is_shortened_without_a_checkpoint() {
 fn entries_that_a_silent_voter_lacks_are_kept_up_to_the_bound() {
     for kept_bytes in [order::limits::KEPT_BYTES, 10_000] {
         let mut cluster = established_keeping(3, 56, kept_bytes);
-        load(&mut cluster, 200);
+        cluster.load(200, 200);
         let behind = (cluster.leader().unwrap() + 1) % 3;
         for other in (0..3).filter(|&other| other != behind) {
             cluster.cut_links.extend([(behind, other), (other, behind)]);
         }
-        load(&mut cluster, 3_000);
+        cluster.load(3_000, 200);
         let last = cluster.replica(behind).orderer.engine_status().last_index;
         for other in (0..3).filter(|&other| other != behind) {
             while cluster.replica(other).orderer.compact_to(u64::MAX) {}
@@ -231,14 +220,14 @@ fn entries_that_a_silent_voter_lacks_are_kept_up_to_the_bound() {
 fn a_leader_that_ends_during_a_transfer_leaves_the_entries_after_the_state() {
     let mut cluster = established(3, 57);
     cluster.transfer_ms = 4_000;
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     let leader = cluster.leader().unwrap();
     let (joiner, other) = ((leader + 1) % 3, (leader + 2) % 3);
     cluster.kill(joiner);
     cluster.start_empty(joiner);
     cluster.run_until(3_000, "the transfer", |cluster| cluster.replica(joiner).fetching.is_some());
     let (cut, _) = cluster.replica(joiner).fetching.unwrap();
-    load(&mut cluster, 2_000);
+    cluster.load(2_000, 200);
     while cluster.replica(other).orderer.compact_to(u64::MAX) {}
     let first = cluster.replica(other).orderer.engine_status().first_index;
     assert!(first <= cut + 1, "the state is of entry {cut}, and the log begins at {first}");
@@ -249,7 +238,7 @@ fn a_leader_that_ends_during_a_transfer_leaves_the_entries_after_the_state() {
 fn a_former_leader_keeps_no_log_for_those_that_it_filled() {
     let mut cluster = established_keeping(3, 58, 10_000);
     cluster.transfer_ms = 60_000;
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     let leader = cluster.leader().unwrap();
     let joiner = (leader + 1) % 3;
     cluster.kill(joiner);
@@ -260,7 +249,7 @@ fn a_former_leader_keeps_no_log_for_those_that_it_filled() {
         cluster.replica((leader + 2) % 3).orderer.call_election();
         cluster.run(200);
     }
-    load(&mut cluster, 12_000);
+    cluster.load(12_000, 200);
     assert_ne!(cluster.leader(), Some(leader));
     while cluster.replica(leader).orderer.compact_to(u64::MAX) {}
     let engine_status = cluster.replica(leader).orderer.engine_status();
@@ -285,7 +274,7 @@ fn the_last_level_replica_fills_the_one_that_was_left_behind() {
         let goes_on = |cluster: &mut Cluster| cluster.acked.len() > acked;
         cluster.run_until(5_000, "a reply", goes_on);
         assert!(cluster.replica(left).unordered_cuts > 0 && !cluster.replica(behind).joined);
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.start_empty(gone);
         cluster.run_until_idle();
     }
@@ -315,7 +304,7 @@ fn a_leader_says_how_many_more_may_fail_and_why_not_more() {
         let leader = cluster.leader().unwrap();
         cluster.replica(leader).orderer.tolerance().unwrap()
     };
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     let found = tolerance(&mut cluster);
     assert_eq!((found.failures, found.level), (1, 0b111), "{found:?}");
     let (behind, leader) = leave_behind(&mut cluster);
@@ -347,7 +336,7 @@ fn a_leader_says_how_many_more_may_fail_and_why_not_more() {
 #[test]
 fn a_lone_survivor_of_two_lost_memories_founds_nothing_and_loses_nothing() {
     let mut cluster = established(3, 60);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     for slot in [0, 1] {
         cluster.kill(slot);
         cluster.start_empty(slot);
@@ -364,7 +353,7 @@ fn a_lone_survivor_of_two_lost_memories_founds_nothing_and_loses_nothing() {
 fn a_fresh_majority_does_not_found_a_second_group() {
     // Two of three found nothing while the third, which may know better, is silent.
     let mut cluster = established(3, 70);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     for slot in [0, 1] {
         cluster.cut_links.extend([(slot, 2), (2, slot)]);
         cluster.kill(slot);
@@ -382,7 +371,7 @@ fn a_replica_paused_for_long_is_served_past_and_catches_up() {
         cluster.cut_links.extend([(slot, other), (other, slot)]);
     }
     let before = cluster.acked.len();
-    load(&mut cluster, 3_000);
+    cluster.load(3_000, 200);
     assert!(cluster.acked.len() > before + 500);
     cluster.run_until_idle();
 }
@@ -390,7 +379,7 @@ fn a_replica_paused_for_long_is_served_past_and_catches_up() {
 #[test]
 fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
     let mut cluster = established(3, 90);
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     // At the leader, between its append and its delivery: the body a client sent is changed at rest.
     let leader = cluster.leader().unwrap();
     cluster.submit(leader);
@@ -402,7 +391,7 @@ fn an_entry_corrupted_in_memory_stops_its_replica_and_is_never_delivered() {
     let reason = cluster.replica(leader).stopped.clone().unwrap();
     assert!(reason.contains(&format!("log entry {last} is corrupt")), "{reason}");
     cluster.kill(leader);
-    load(&mut cluster, 1_000);
+    cluster.load(1_000, 200);
     cluster.start_empty(leader);
     cluster.run_until_idle();
 }
@@ -415,7 +404,7 @@ fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
     for other in (0..3).filter(|&other| other != behind) {
         cluster.cut_links.extend([(behind, other), (other, behind)]);
     }
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     assert_eq!(cluster.leader(), Some(leader));
     // Delivered long ago everywhere else; only the follower that was away still needs it.
     let index = cluster.replica(leader).orderer.state().index - 20;
@@ -426,7 +415,7 @@ fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
     assert!(reason.contains(&format!("log entry {index} is corrupt")), "{reason}");
     assert!(cluster.replica(behind).orderer.counters().blamed[usize::from(leader)] > 0);
     cluster.kill(leader);
-    load(&mut cluster, 1_000);
+    cluster.load(1_000, 200);
     cluster.start_empty(leader);
     cluster.run_until_idle();
 }
@@ -434,7 +423,7 @@ fn an_old_entry_corrupted_at_the_leader_reaches_no_follower() {
 #[test]
 fn frames_that_no_healthy_peer_sends_are_blamed_and_stop_nobody() {
     let mut cluster = established(3, 100);
-    load(&mut cluster, 100);
+    cluster.load(100, 200);
     let leader = cluster.leader().unwrap();
     let follower = (leader + 1) % 3;
     // A real frame of the leader, with each byte changed in turn after its frame checksum was verified.
@@ -469,15 +458,15 @@ fn storms_of_restarts_in_bad_weather() {
         cluster.compacting = true;
         cluster.weather = Weather { drop: 20, duplicate: 20, delay: 5, reorder: true, corrupt: 3 };
         for _ in 0..4 {
-            load(&mut cluster, 200);
+            cluster.load(200, 200);
             let slot = cluster.rng.modulo(3) as u8;
             let whole = cluster.replicas.iter().flatten().all(|r| r.members.voters.count_ones() == 3);
             if whole {
                 cluster.kill(slot);
-                load(&mut cluster, 200);
+                cluster.load(200, 200);
                 cluster.start_empty(slot);
             }
-            load(&mut cluster, 600);
+            cluster.load(600, 200);
         }
         cluster.run_until_idle();
     }

@@ -4,17 +4,6 @@
 use crate::harness::{Cluster, Weather};
 use order::GroupSize;
 
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(200) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
-}
-
 /// All that run have this size from now on.
 fn resize(cluster: &mut Cluster, known: u8, voting: u8) {
     for slot in cluster.running() {
@@ -31,7 +20,7 @@ fn voters(cluster: &mut Cluster) -> u16 {
 fn begun(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(3, seed);
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 200);
+    cluster.load(200, 200);
     cluster
 }
 
@@ -45,10 +34,10 @@ fn grown(seed: u64, weather: Weather) -> Cluster {
         cluster.start_empty(slot);
         cluster.replica(slot).orderer.resize(GroupSize { known: 5, voting: 3, excludes_others: false });
     }
-    load(&mut cluster, 1_500);
+    cluster.load(1_500, 200);
     assert_eq!(voters(&mut cluster), 0b111, "who is being added has no vote");
     resize(&mut cluster, 5, 5);
-    load(&mut cluster, 1_500);
+    cluster.load(1_500, 200);
     cluster
 }
 
@@ -63,7 +52,7 @@ fn a_group_grows_while_it_orders_and_any_two_of_five_may_fail_then() {
         for slot in [leader, (leader + 1 + seed as u8 % 4) % 5] {
             cluster.kill(slot);
             cluster.run_until(3_000, "the next leader", |cluster| cluster.leader().is_some());
-            load(&mut cluster, 500);
+            cluster.load(500, 200);
         }
         cluster.check();
     }
@@ -79,25 +68,25 @@ fn a_leader_that_fails_while_the_fourth_gets_its_vote_loses_nothing() {
         cluster.replicas.extend([None, None]);
         resize(&mut cluster, 5, 3);
         [3, 4].into_iter().for_each(|slot| cluster.start_empty(slot));
-        load(&mut cluster, 800);
+        cluster.load(800, 200);
         resize(&mut cluster, 5, 5);
         // This one has not delivered yet that there are five.
         let late = (cluster.leader().expect("it has one") + 1) % 3;
         let three = GroupSize { known: 3, voting: 3, excludes_others: false };
         cluster.replica(late).orderer.resize(three);
-        load(&mut cluster, seed * 3);
+        cluster.load(seed * 3, 200);
         let leader = cluster.leader();
         if let Some(leader) = leader {
             // Of all others, only one receives what it still sends.
             for other in (0..5).filter(|other| *other != leader && *other != late) {
                 cluster.cut_links.extend([(leader, other), (other, leader)]);
             }
-            load(&mut cluster, 20);
+            cluster.load(20, 200);
             cluster.kill(leader);
         }
         cluster.cut_links.clear();
         resize(&mut cluster, 5, 5);
-        load(&mut cluster, 1_500);
+        cluster.load(1_500, 200);
         cluster.check();
     }
 }
@@ -116,13 +105,13 @@ fn those_that_are_let_go_leave_also_if_one_leads() {
             }
             leader == Some(next)
         });
-        load(&mut cluster, 200);
+        cluster.load(200, 200);
         resize(&mut cluster, 3, 3);
         cluster.run_until(5_000, "three voters", |cluster| {
             cluster.leader().is_some_and(|leader| leader < 3) && voters(cluster) == 0b111
         });
         [3, 4].into_iter().for_each(|slot| _ = cluster.kill(slot));
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.replicas.truncate(3);
         cluster.run_until_idle();
     }
@@ -134,10 +123,10 @@ fn a_replica_that_knows_three_is_let_in_by_five() {
     let mut cluster = grown(300, Weather { delay: 5, ..Weather::default() });
     cluster.run_until(3_000, "five voters", |cluster| voters(cluster) == 0b1_1111);
     cluster.kill(1);
-    load(&mut cluster, 500);
+    cluster.load(500, 200);
     cluster.start_empty(1);
     cluster.replica(1).orderer.resize(GroupSize { known: 3, voting: 3, excludes_others: false });
-    load(&mut cluster, 1_000);
+    cluster.load(1_000, 200);
     cluster.replica(1).orderer.resize(GroupSize { known: 5, voting: 5, excludes_others: false });
     cluster.run_until(5_000, "five voters again", |cluster| voters(cluster) == 0b1_1111);
     cluster.run_until_idle();
@@ -155,7 +144,7 @@ fn who_is_added_begins_with_no_state_from_before_the_growth() {
         cluster.run_until(5_000, "three voters", |cluster| {
             cluster.leader().is_some() && voters(cluster) == 0b111 && cluster.replica(2).joined
         });
-        load(&mut cluster, 100);
+        cluster.load(100, 200);
         cluster.replicas.extend([None, None]);
         let least =
             (0..3).map(|slot| cluster.replica(slot).orderer.state().index).min().expect("there are three");
@@ -169,7 +158,7 @@ fn who_is_added_begins_with_no_state_from_before_the_growth() {
                 "it began with the state after entry {first}, and the growth began at {least}"
             );
         }
-        load(&mut cluster, 300);
+        cluster.load(300, 200);
         cluster.check();
     }
 }
@@ -189,7 +178,7 @@ fn learners_that_are_not_added_after_all_leave() {
     });
     [3, 4].into_iter().for_each(|slot| _ = cluster.kill(slot));
     resize(&mut cluster, 3, 3);
-    load(&mut cluster, 300);
+    cluster.load(300, 200);
     cluster.run_until(5_000, "no learners", |cluster| {
         let leader = cluster.leader();
         leader.is_some_and(|leader| cluster.replica(leader).orderer.engine_status().members.learners == 0)

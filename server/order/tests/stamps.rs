@@ -9,19 +9,8 @@ const PATIENCE: u64 = 2_000;
 fn established(replicas: u8, seed: u64) -> Cluster {
     let mut cluster = Cluster::new(replicas, seed);
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 300);
+    cluster.load(300, 100);
     cluster
-}
-
-fn load(cluster: &mut Cluster, milliseconds: u64) {
-    for _ in 0..milliseconds {
-        for slot in cluster.running() {
-            if cluster.rng.chance(100) {
-                cluster.submit(slot);
-            }
-        }
-        cluster.step();
-    }
 }
 
 /// By how much the latest ordered time at each replica is ahead of the true time.
@@ -38,7 +27,7 @@ fn a_corrupted_stamp_is_ordered_by_nobody_and_its_leader_is_deposed() {
             let mut cluster = established(replicas, 40 + number as u64);
             let leader = cluster.leader().expect("there is one");
             cluster.replica(leader).orderer.corrupt_stamp(bits);
-            load(&mut cluster, PATIENCE);
+            cluster.load(PATIENCE, 100);
             assert!(
                 ahead(&mut cluster).iter().all(|ahead| *ahead < 600_000),
                 "{bits:x}: {:?}",
@@ -59,11 +48,11 @@ fn a_leader_whose_clock_is_ahead_is_deposed_and_time_goes_on() {
     let mut cluster = established(3, 7);
     let leader = cluster.leader().expect("there is one");
     cluster.replica(leader).clock_us = HOUR as i64;
-    load(&mut cluster, PATIENCE);
+    cluster.load(PATIENCE, 100);
     assert_ne!(cluster.leader(), Some(leader));
     assert!(ahead(&mut cluster).iter().all(|ahead| *ahead < 600_000), "{:?}", ahead(&mut cluster));
     let acked = cluster.acked.len();
-    load(&mut cluster, 500);
+    cluster.load(500, 100);
     assert!(cluster.acked.len() > acked + 20, "requests are ordered again");
     cluster.run_until_idle();
 }
@@ -74,10 +63,10 @@ fn where_any_stamp_is_believed_one_clock_moves_time_for_all() {
     let mut cluster = Cluster::new(3, 7);
     cluster.latest_us = None;
     cluster.run_until(3_000, "a first leader", |cluster| cluster.leader().is_some());
-    load(&mut cluster, 300);
+    cluster.load(300, 100);
     let leader = cluster.leader().expect("there is one");
     cluster.replica(leader).clock_us = HOUR as i64;
-    load(&mut cluster, 500);
+    cluster.load(500, 100);
     assert!(ahead(&mut cluster).iter().all(|ahead| *ahead > HOUR / 2));
 }
 
@@ -93,10 +82,10 @@ fn entries_that_are_final_are_taken_whatever_their_stamps() {
         cluster.cut_links.extend([(peer, away), (away, peer)]);
     }
     cluster.replica(leader).clock_us = HOUR as i64;
-    load(&mut cluster, 300);
+    cluster.load(300, 100);
     cluster.replica(leader).clock_us = 0;
     cluster.latest_us = Some(500_000);
     cluster.cut_links.clear();
-    load(&mut cluster, 1_500);
+    cluster.load(1_500, 100);
     cluster.run_until_idle();
 }

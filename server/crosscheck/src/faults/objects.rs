@@ -1,7 +1,7 @@
 //! Faults in objects: at rest, at an ordered turn, and between a handler and its seal.
 
 use execute::SealHook;
-use object::{ObjectId, Region, RegionId};
+use object::{ObjectId, Region, RegionId, short_name};
 use schedule::{Access, Lock, LockId, Turn};
 
 use super::pending::{Armed, Occasion, PendingFaults, Target};
@@ -67,26 +67,9 @@ pub(super) fn at_turn<S: Service>(
     mut armed: Armed,
 ) -> Injected {
     let region_id = armed.target.region_id;
-    let named = match armed.target.name.clone() {
-        None => None,
-        Some(name) => match class_of(&name) {
-            Some(class) => match of_class(class, &armed.target, turn, locks) {
-                Some(id) => Some(id),
-                None => {
-                    let what =
-                        format!("region {region_id} has no {class} now; another --seed takes another region");
-                    return injected(None, what);
-                }
-            },
-            None => match service.find(&crate::Cx::new(turn.cx(), service), &name) {
-                Some(id) => {
-                    let part = service.part_of(&crate::Cx::new(turn.cx(), service), &name);
-                    part.into_iter().for_each(|part| armed.target.narrow(&part));
-                    Some(id)
-                }
-                None => return injected(None, format!("there is no {name} now")),
-            },
-        },
+    let named = match named(service, turn, locks, &mut armed.target) {
+        Ok(named) => named,
+        Err(why) => return injected(None, why),
     };
     if let (Corruption::InRequest, Some(id)) = (armed.kind, named) {
         let target = Target { id: Some(id), ..armed.target };
@@ -108,6 +91,26 @@ pub(super) fn at_turn<S: Service>(
     }
 }
 
+/// The object that the target's name stands for now, if it has a name; the target is narrowed to the part that the name
+/// means.
+fn named<S: Service>(
+    service: &S,
+    turn: &mut Turn<'_, Job<S::Request>>,
+    locks: &[&dyn Lock],
+    target: &mut Target,
+) -> Result<Option<ObjectId>, String> {
+    let Some(name) = target.name.clone() else { return Ok(None) };
+    if let Some(class) = class_of(&name) {
+        let none =
+            || format!("region {} has no {class} now; another --seed takes another region", target.region_id);
+        return of_class(class, target, turn, locks).map(Some).ok_or_else(none);
+    }
+    let cx = crate::Cx::new(turn.cx(), service);
+    let id = service.find(&cx, &name).ok_or_else(|| format!("there is no {name} now"))?;
+    service.part_of(&cx, &name).into_iter().for_each(|part| target.narrow(&part));
+    Ok(Some(id))
+}
+
 /// The class of a name that stands for any object of it: `class:Account`.
 pub(super) fn class_of(name: &str) -> Option<&str> {
     name.strip_prefix("class:")
@@ -125,7 +128,9 @@ fn of_class<R>(
         if let Access::Exclusive(region) = access
             && held == target.region_id
         {
-            region.objects(&mut |listed| objects.extend((short(listed.class) == class).then_some(listed.id)));
+            region.objects(&mut |listed| {
+                objects.extend((short_name(listed.class) == class).then_some(listed.id))
+            });
         }
     });
     choose(&objects, target.seed)
@@ -136,11 +141,6 @@ pub(super) fn region_with(locks: &[&dyn Lock], class: &str, seed: u64) -> Option
     let has_class = |lock: &&&dyn Lock| shapes::classes(&[**lock]).iter().any(|of| of.short_name() == class);
     let regions: Vec<RegionId> = locks.iter().filter(has_class).map(|lock| lock.id()).collect();
     regions.get((seed % regions.len().max(1) as u64) as usize).copied()
-}
-
-/// The name of a class without its path.
-fn short(class: &str) -> &str {
-    class.rsplit("::").next().unwrap_or(class)
 }
 
 fn injected(hit: Option<(RegionId, ObjectId)>, what: String) -> Injected {
@@ -168,7 +168,7 @@ fn corrupt(region: &mut dyn Region, named: Option<ObjectId>, armed: &Armed) -> O
                 let seed = target.seed.wrapping_add(more);
                 let _ = region.inject(id, &Target { seed, ..target.clone() }.injection(armed.kind));
             }
-            let class = short(injected.class);
+            let class = short_name(injected.class);
             let member = injected.member.map_or(String::new(), |member| format!(".{member}"));
             let bit = injected.bit.map_or(String::new(), |bit| format!(" bit {bit}"));
             return Some((id, format!("{class} {id}{member}{bit}")));

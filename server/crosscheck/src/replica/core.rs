@@ -1,5 +1,7 @@
 //! The stages of a replica, without how the replicas agree on what was executed (`agree/`), which acts on them.
 
+use order::{Move, SizeWish};
+
 use super::acting::AskedBehavior;
 use super::calls::Calls;
 use super::clocks::Timekeeper;
@@ -7,10 +9,9 @@ use super::copies::Copies;
 use super::environment::Environment;
 use super::execute_stage::ExecuteStage;
 use super::group::Group;
-use super::members::Sizing;
-use super::moving::Moving;
 use super::order_stage::OrderStage;
 use super::own_clients::OwnClients;
+use super::own_wishes::OwnWishes;
 use super::scrubs::Scrubs;
 use super::settings::OwnSettings;
 use super::state_transfer::StateTransfer;
@@ -36,8 +37,8 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) scrubs: Scrubs,
     pub(super) ticks: Ticks,
     pub(super) asked_behavior: AskedBehavior,
-    pub(super) moving: Moving,
-    pub(super) sizing: Sizing,
+    pub(super) moving: OwnWishes<Move>,
+    pub(super) sizing: OwnWishes<SizeWish>,
     pub(super) calls: Calls,
     pub(super) own_settings: OwnSettings,
 }

@@ -30,6 +30,7 @@ mod on_call;
 mod order_copy;
 mod order_stage;
 mod own_clients;
+mod own_wishes;
 mod pending;
 mod refusals;
 mod replica_sets;
@@ -80,11 +81,10 @@ use execute_stage::ExecuteStage;
 use group::Group;
 use hardware::OwnFaults;
 pub(crate) use input::Input;
-use members::Sizing;
-use moving::Moving;
 use order_stage::OrderStage;
 use own_clients::OwnClients;
 pub(crate) use own_clients::{Frontend, OpenClients};
+use own_wishes::OwnWishes;
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
 use state_transfer::StateTransfer;
@@ -202,8 +202,8 @@ impl<S: Service, W: World> Replica<S, W> {
             scrubs: Scrubs::default(),
             ticks: Ticks::default(),
             asked_behavior: AskedBehavior::default(),
-            moving: Moving::default(),
-            sizing: Sizing::default(),
+            moving: OwnWishes::default(),
+            sizing: OwnWishes::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),
             env,

@@ -5,14 +5,13 @@
 //! replica. No replica can move a number alone, and none vouches for what it has not seen. What was agreed is part of
 //! the order's state (`order::Moves`), which a replica without a memory gets from the others.
 
-use std::collections::BTreeMap;
-
 use order::{Delivered, Move};
 use wire::ReplicaId;
 
 use super::core::Core;
 use super::environment::Environment;
 use super::order_stage::OrderStage;
+use crate::Corrupted;
 use crate::address::Address;
 use crate::admin::{Decided, MovedReplica};
 use crate::admin_server::Call;
@@ -21,25 +20,6 @@ use crate::ordered::Control;
 use crate::peers::Misplaced;
 use crate::service::Service;
 use crate::world::World;
-use crate::{Corrupted, limits};
-
-/// What this replica wants to move, and what it has seen of processes at new addresses.
-#[derive(Debug, Default)]
-pub(super) struct Moving {
-    /// What an operator has asked for, and until when that counts.
-    asked: Option<(Move, u64)>,
-    /// The last wish that was submitted, and when: it may be on its way, or lost.
-    submitted: Option<(Move, u64)>,
-    /// Per number: where a process said that it is this replica, and when.
-    seen: BTreeMap<u8, (String, u64)>,
-}
-
-impl Moving {
-    fn is_submitted(&self, wish: &Move, now_us: u64) -> bool {
-        let patience_us = limits::TIMER_PATIENCE.as_micros() as u64;
-        self.submitted.as_ref().is_some_and(|(last, at_us)| last == wish && now_us < at_us + patience_us)
-    }
-}
 
 /// An operator's command, if it can be carried out.
 enum Replacement {
@@ -55,7 +35,7 @@ impl<S: Service, W: World> Core<S, W> {
         if self.env.settings.is_witness() {
             self.env.peers.try_at(replica, &at);
         }
-        self.moving.seen.insert(replica, (at, self.env.world.now_us()));
+        self.moving.see(replica, at, self.env.world.now_us());
     }
 
     /// A connection was refused, because one of the two processes is not where its number is.
@@ -74,9 +54,8 @@ impl<S: Service, W: World> Core<S, W> {
                     "replica {number} moves to {} as soon as f+1 replicas see it there",
                     wish.address
                 );
-                let until_us = self.env.world.now_us() + order::limits::WISH.as_micros() as u64;
                 self.env.world.say(format_args!("an operator decided: {what}"));
-                self.moving.asked = Some((wish, until_us));
+                self.moving.ask(wish, self.env.world.now_us());
                 self.tend_moves();
                 call.reply(&Decided { what });
             }
@@ -136,11 +115,9 @@ impl<S: Service, W: World> Core<S, W> {
             return None;
         }
         let now_us = self.env.world.now_us();
-        let recent_us = limits::SEEN_ELSEWHERE.as_micros() as u64;
-        let saw = |(at, at_us): &(String, u64)| *at == wish.address && now_us < at_us + recent_us;
         let is_seen = wish.replica == self.env.settings.me
             || self.env.peers.place_of(wish.replica) == Some(&wish.address)
-            || self.moving.seen.get(&wish.replica).is_some_and(saw);
+            || self.moving.has_seen(wish.replica, &wish.address, now_us);
         self.serves_elsewhere(wish).or_else(|| {
             let Move { replica, address } = wish;
             let number = ReplicaId(*replica);
@@ -165,10 +142,10 @@ impl<S: Service, W: World> Core<S, W> {
         }
         follow(&self.order, &mut self.env);
         let is_done = |wish: &Move| state_has(&self.order, wish);
-        self.moving.asked.take_if(|(wish, until_us)| now_us >= *until_us || is_done(wish));
+        self.moving.end_asked(now_us, is_done);
         let state = self.order.orderer.state();
         let own = |wish: &Move| state.moves.wished(state.time_us).any(|of| of == (me, wish));
-        let asked = self.moving.asked.iter().map(|(wish, _)| wish.clone());
+        let asked = self.moving.asked().into_iter().cloned();
         let of_others = state.moves.wished(state.time_us).map(|(_, wish)| wish.clone());
         let places = self.env.peers.places();
         let moved = state.moves.all().filter(|_| self.env.counts_file);
@@ -183,7 +160,7 @@ impl<S: Service, W: World> Core<S, W> {
         if let Some(wish) = next.filter(|_| self.order.orderer.can_accept()) {
             let Move { replica, address } = wish.clone();
             self.order.submit_control(&Control::Move { replica, address });
-            self.moving.submitted = Some((wish, now_us));
+            self.moving.submit(wish, now_us);
         }
     }
 
@@ -199,7 +176,7 @@ impl<S: Service, W: World> Core<S, W> {
 
     /// What the move waits for that an operator has asked for here.
     pub(super) fn replacing(&self) -> Option<String> {
-        let (wish, _) = self.moving.asked.as_ref()?;
+        let wish = self.moving.asked()?;
         Some(self.obstacle(wish).unwrap_or_else(|| {
             let needed = self.group.faults() + 1;
             let state = self.order.orderer.state();

@@ -66,8 +66,7 @@ impl<W: World> Environment<W> {
         let Refusal::Misplaced(misplaced) = why else { return };
         if misplaced.is_own && misplaced.has_moved {
             self.refusals.replaced_by |= 1 << (peer % 16);
-            let needed =
-                (usize::from(self.members.voting()) - usize::from(self.settings.witness) - 1) / 2 + 1;
+            let needed = (usize::from(self.members.voting) - usize::from(self.settings.witness) - 1) / 2 + 1;
             if self.refusals.replaced_by.count_ones() as usize >= needed {
                 self.stop_with(Err(ServeError::Operator(misplaced.to_string())));
             }

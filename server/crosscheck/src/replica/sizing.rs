@@ -61,20 +61,20 @@ impl<S: Service, W: World> Core<S, W> {
     pub(super) fn on_outsider(&mut self, outsider: &Outsider) {
         if !outsider.is_own && !outsider.was_in {
             let now_us = self.env.world.now_us();
-            self.sizing.seen.insert(outsider.replica, (outsider.at.clone(), now_us));
+            self.sizing.see(outsider.replica, outsider.at.clone(), now_us);
         }
     }
 
     /// A peer knows of a later change of the group's size. A replica without a state believes it until it has one; one
     /// with a state only accepts connections of more.
     pub(super) fn on_other_size(&mut self, (changes, known, voting): (u32, u8, u8)) {
-        self.env.members.heard = Some((changes, known));
+        self.env.members.learned = Some((changes, known));
         if self.executor.running.is_some() {
             self.follow_size();
         } else if self.env.settings.me < known {
             let changes = self.order.orderer.state().sizes.count();
             self.env.resize(known, voting, changes, |_| None);
-            tell_stages(known, (&mut self.order, &mut self.group, &mut self.time), &self.env);
+            resize_stages(known, (&mut self.order, &mut self.group, &mut self.time), &self.env);
         }
     }
 
@@ -119,9 +119,8 @@ impl<S: Service, W: World> Core<S, W> {
     }
 
     fn ask_for_size(&mut self, wish: SizeWish, what: String, call: Call) {
-        let until_us = self.env.world.now_us() + order::limits::WISH.as_micros() as u64;
         self.env.world.say(format_args!("an operator decided: {what}"));
-        self.sizing.asked = Some((wish, until_us));
+        self.sizing.ask(wish, self.env.world.now_us());
         self.tend_size();
         call.reply(&Decided { what });
     }
@@ -138,13 +137,13 @@ impl<S: Service, W: World> Core<S, W> {
         let (now_us, me) = (self.env.world.now_us(), self.env.settings.me);
         let (state, configured) = (self.order.orderer.state(), self.env.members.configured);
         let can_be = |wish: &SizeWish| state.sizes.can_have(wish, configured);
-        self.sizing.asked.take_if(|(wish, until_us)| now_us >= *until_us || !can_be(wish));
+        self.sizing.end_asked(now_us, |wish| !can_be(wish));
         if self.env.is_observer() || self.env.members.is_let_go() {
             return;
         }
         let wished = || state.sizes.wished(state.time_us);
         let own = |wish: &SizeWish| wished().any(|of| of == (me, wish));
-        let asked = self.sizing.asked.iter().map(|(wish, _)| wish.clone());
+        let asked = self.sizing.asked().into_iter().cloned();
         let end = state.sizes.change().map(|change| SizeWish::End { change: change.number });
         let is_growth =
             |wish: &SizeWish| matches!(wish, SizeWish::Begin { addresses, .. } if !addresses.is_empty());
@@ -157,7 +156,7 @@ impl<S: Service, W: World> Core<S, W> {
         });
         if let Some(wish) = next.filter(|_| self.order.orderer.can_accept()) {
             self.order.submit_control(&Control::Size(wish.clone()));
-            self.sizing.submitted = Some((wish, now_us));
+            self.sizing.submit(wish, now_us);
         }
     }
 
@@ -181,7 +180,7 @@ impl<S: Service, W: World> Core<S, W> {
     /// What a change of the size waits for, for `status`.
     pub(super) fn resizing(&self) -> Option<String> {
         let state = self.order.orderer.state();
-        let asked = self.sizing.asked.as_ref().map(|(wish, _)| wish);
+        let asked = self.sizing.asked();
         if let Some(change) = state.sizes.change().filter(|_| asked.is_none()) {
             let wish = SizeWish::End { change: change.number };
             let way = if change.addresses.is_empty() { "shrinks" } else { "grows" };
@@ -324,11 +323,8 @@ fn unseen<'a, S: Service, W: World>(
         return None;
     }
     let now_us = core.env.world.now_us();
-    let recent_us = limits::SEEN_ELSEWHERE.as_micros() as u64;
-    let (number, address) = added.find(|(replica, address)| {
-        let saw = |(at, at_us): &(String, u64)| at == *address && now_us < at_us + recent_us;
-        !core.sizing.seen.get(replica).is_some_and(saw)
-    })?;
+    let (number, address) =
+        added.find(|(replica, address)| !core.sizing.has_seen(*replica, address, now_us))?;
     let size = core.env.members.voting + 2;
     Some(format!(
         "no process at {address} says that it is replica {}: start it there, with a configuration that lists all \
@@ -414,8 +410,8 @@ fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) 
         return;
     }
     // This replica may lag: it needs those that others know to go on.
-    let heard = env.members.heard.filter(|(changes, _)| *changes > sizes.count());
-    let known = heard.map_or(known, |(_, heard)| known.max(heard));
+    let learned = env.members.learned.filter(|(changes, _)| *changes > sizes.count());
+    let known = learned.map_or(known, |(_, learned)| known.max(learned));
     let knows = env.peers.size();
     let is_known = (env.settings.peers.len() as u8, env.members.voting, knows.changes, knows.voting)
         == (known, voting, sizes.count(), voting);
@@ -429,10 +425,10 @@ fn follow<W: World>((order, group, time): Stages<'_>, env: &mut Environment<W>) 
         let address_of = |replica| sizes.address_of(replica).and_then(|address| address.parse().ok());
         env.resize(known, voting, sizes.count(), address_of);
     }
-    tell_stages(known, (order, group, time), env);
+    resize_stages(known, (order, group, time), env);
 }
 
-fn tell_stages<W: World>(known: u8, (order, group, time): Stages<'_>, env: &Environment<W>) {
+fn resize_stages<W: World>(known: u8, (order, group, time): Stages<'_>, env: &Environment<W>) {
     let voting = env.members.voting;
     let excludes_others = order.orderer.state().sizes.excludes_others();
     order.orderer.resize(GroupSize { known, voting, excludes_others });

@@ -247,7 +247,7 @@ impl StateTransfer {
     }
 
     fn begin_receiving<W: World>(&mut self, index: u64, env: &Environment<W>) {
-        let givers = env.members.voting() - u8::from(env.settings.witness);
+        let givers = env.members.voting - u8::from(env.settings.witness);
         let mut receiver = Receiver::new(env.settings.me, givers, index);
         if env.settings.mode.verified {
             receiver.believe_one(self.distrusted);

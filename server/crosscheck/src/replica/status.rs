@@ -72,8 +72,8 @@ impl<S: Service, W: World> Replica<S, W> {
             newest_behavior: env.settings.behaviors.newest,
             moved: self.core.moved_replicas(),
             replacing: self.core.replacing(),
-            replicas: env.members.voting(),
-            adding: (env.settings.peers.len() as u8).saturating_sub(env.members.voting()),
+            replicas: env.members.voting,
+            adding: (env.settings.peers.len() as u8).saturating_sub(env.members.voting),
             resizing: self.core.resizing(),
             counts: execution.map(|execution| execution.service.counts()).unwrap_or_default(),
             giving: execution.and_then(|execution| self.core.copies.given(execution.locks())),
@@ -93,7 +93,7 @@ impl<S: Service, W: World> Replica<S, W> {
     /// How many further replicas may fail, as far as this replica knows.
     pub(super) fn tolerates(&self, progress: &Progress) -> Tolerates {
         let (env, leader) = (&self.core.env, progress.leader);
-        let replicas = usize::from(env.members.voting());
+        let replicas = usize::from(env.members.voting);
         if !env.settings.mode.replicated || replicas < 2 {
             return Tolerates { failures: 0, why: None, is_level: Some(true) };
         }

@@ -94,7 +94,7 @@ impl<S: Service> Context<S> {
                 let (region_id, id) = wrong.first().copied().unwrap_or((0, ObjectId::NONE));
                 if id == corrupted.object && !id.is_none() {
                     // The right name comes with the right bytes.
-                    let class = corrupted.class.rsplit("::").next().unwrap_or(corrupted.class);
+                    let class = object::short_name(corrupted.class);
                     (self.report)(Report::Named(vec![Named { region_id, id, class, name: None }]));
                 }
                 let is_missing = corrupted.how == object::How::Missing && id == corrupted.object;

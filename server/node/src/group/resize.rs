@@ -1,17 +1,12 @@
 //! `group grow` and `group shrink`: an operator adds two replicas to a group that serves, or lets the two last ones go.
 
-use std::time::{Duration, Instant};
-
 use crosscheck::Address;
 use crosscheck::admin::{AdminCommand, ReplicaPhase, Status};
 
-use super::{ASK_AGAIN_PAUSE, decide, here, until_served};
+use super::{AGREED, ask, handles, here, until_agreed, until_served};
 use crate::cluster::ReplicaHandle;
 use crate::outcome::{CommandOutcome, CommandVerdict, misuse, say};
 use crate::program;
-
-/// Time for the group to have the other size. A replica gives an operator's wish up as late.
-const AGREED: Duration = Duration::from_secs(60);
 
 /// Adds the replicas at these addresses.
 pub fn grow(addresses: &[String], replicas: &[ReplicaHandle]) -> CommandOutcome {
@@ -22,7 +17,7 @@ pub fn grow(addresses: &[String], replicas: &[ReplicaHandle]) -> CommandOutcome 
     let serving = here.iter().position(|(_, status)| status.phase == ReplicaPhase::Serving);
     let asked = &here[serving.unwrap_or_default()..][..1];
     let before = asked[0].1.replicas;
-    if !ask(asked, &AdminCommand::GrowGroup { addresses: addresses.clone() })? {
+    if !ask_all(asked, &AdminCommand::GrowGroup { addresses: addresses.clone() })? {
         return Ok(CommandVerdict::Fails);
     }
     let is_done = |status: &Status, waited: bool| {
@@ -45,7 +40,7 @@ pub fn grow(addresses: &[String], replicas: &[ReplicaHandle]) -> CommandOutcome 
 pub fn shrink(replicas: &[ReplicaHandle]) -> CommandOutcome {
     let here = members(replicas)?;
     let before = here[0].1.replicas;
-    if !ask(&here, &AdminCommand::ShrinkGroup)? {
+    if !ask_all(&here, &AdminCommand::ShrinkGroup)? {
         return Ok(CommandVerdict::Fails);
     }
     let staying: Vec<_> =
@@ -78,56 +73,35 @@ fn members(replicas: &[ReplicaHandle]) -> anyhow::Result<Vec<(ReplicaHandle, Sta
     Ok(here)
 }
 
-fn handles(of: &[(ReplicaHandle, Status)]) -> Vec<ReplicaHandle> {
-    of.iter().map(|(handle, _)| handle.clone()).collect()
-}
-
 /// Asks all of these; false if none agreed.
-fn ask(replicas: &[(ReplicaHandle, Status)], command: &AdminCommand) -> anyhow::Result<bool> {
-    let mut has_agreed = false;
-    for (handle, status) in replicas {
-        match decide(handle, command) {
-            Ok(what) => {
-                say(&format!("replica {}: {what}", status.replica))?;
-                has_agreed = true;
-            }
-            Err(why) => say(&format!("replica {}: {why}; nothing was changed", status.replica))?,
-        }
-    }
-    Ok(has_agreed)
+fn ask_all(replicas: &[(ReplicaHandle, Status)], command: &AdminCommand) -> anyhow::Result<bool> {
+    replicas.iter().try_fold(false, |has_agreed, replica| Ok(ask(replica, command)? || has_agreed))
 }
 
-/// Waits until one of these replicas has the other size, which is returned, and reports what that waits for. `is_done`
-/// is asked with whether a change was seen under way.
+/// Waits until one of these replicas has the other size, which is returned. `is_done` is asked with whether a change
+/// was seen under way.
 fn until_done(
     asked: &[(ReplicaHandle, Status)],
     is_done: impl Fn(&Status, bool) -> bool,
 ) -> anyhow::Result<Option<u8>> {
-    let deadline = Instant::now() + AGREED;
-    let (mut reported, mut has_waited) = (None, false);
-    loop {
-        let status = asked.iter().find_map(|(handle, _)| handle.status());
-        if let Some(status) = &status {
-            if is_done(status, has_waited) {
-                return Ok(Some(status.replicas));
-            }
+    let mut has_waited = false;
+    let size = until_agreed(
+        asked,
+        |status| status.resizing.as_ref(),
+        |status| {
+            let is_done = is_done(status, has_waited);
             has_waited |= status.resizing.is_some();
-        }
-        let waits = status.and_then(|status| status.resizing);
-        if waits.is_some() && waits != reported {
-            say(&format!("waits: {}", waits.as_deref().unwrap_or_default()))?;
-            reported = waits;
-        }
-        if Instant::now() > deadline {
-            say(&format!(
-                "the group has not come to another size within {} s. `{} status` of each replica says what it waits \
-                    for; a growth that has begun ends by itself, or is given up by `{} group shrink`",
-                AGREED.as_secs(),
-                program::name(),
-                program::name()
-            ))?;
-            return Ok(None);
-        }
-        std::thread::sleep(ASK_AGAIN_PAUSE);
+            is_done.then_some(status.replicas)
+        },
+    )?;
+    if size.is_none() {
+        say(&format!(
+            "the group has not come to another size within {} s. `{} status` of each replica says what it waits for; a \
+                growth that has begun ends by itself, or is given up by `{} group shrink`",
+            AGREED.as_secs(),
+            program::name(),
+            program::name()
+        ))?;
     }
+    Ok(size)
 }

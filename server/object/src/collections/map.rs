@@ -156,13 +156,13 @@ impl<K: Summed + Ord + Clone, V: Summed> Map<K, V> {
         !self.is_empty()
     }
 
-    /// All entries, keys ascending. Each object is checked when the iteration comes to it, and is part of the request's
+    /// All entries, keys ascending. Each object is checked when the iteration reaches it, and is part of the request's
     /// state delta: a request that iterates to the end pays for all of them.
     pub fn iter(&self) -> Entries<'_, K, V> {
         self.range(..)
     }
 
-    /// The entries of a range of keys, ascending. Touches O(log n) objects, and those that the iteration comes to.
+    /// The entries of a range of keys, ascending. Touches O(log n) objects, and those that the iteration reaches.
     pub fn range(&self, keys: impl RangeBounds<K>) -> Entries<'_, K, V> {
         let start = keys.start_bound().cloned();
         let scan = MapScan::new(&self.tree, Direction::Forward, |key| !is_from(key, &start));

@@ -123,7 +123,7 @@ impl<V: Summed> Queue<V> {
         !self.is_empty()
     }
 
-    /// All values, in the order in which they leave. Each object is checked when the iteration comes to it, and is part
+    /// All values, in the order in which they leave. Each object is checked when the iteration reaches it, and is part
     /// of the request's state delta.
     pub fn iter(&self) -> Items<'_, V> {
         Items { queue: self, block: None, next: self.front, at: 0, left: self.length }

@@ -1,4 +1,4 @@
-//! A walk over the entries of a tree, in one of the two directions. Each node is checked when the walk comes to it.
+//! A walk over the entries of a tree, in one of the two directions. Each node is checked when the walk reaches it.
 
 use crate::collections::node::{MapNode, NodeRef};
 use crate::collections::tree::{MapTree, broken, child};
@@ -83,7 +83,7 @@ impl<'t, K: Summed + Ord, V: Summed> MapScan<'t, K, V> {
                 Direction::Forward => (leaf.keys.first() > from.keys.last(), 0),
                 Direction::Backward => (leaf.keys.last() < from.keys.first(), leaf.keys.len()),
             };
-            // A leaf that a walk comes to twice would make it endless.
+            // A leaf that a walk reaches twice would make it endless.
             if !is_behind {
                 broken::<MapNode<K, V>>(at.id());
             }

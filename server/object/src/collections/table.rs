@@ -171,7 +171,7 @@ impl<K: Summed + Ord + Clone, T: Critical> Table<K, T> {
     }
 
     /// All keys with their objects, in the order of the keys' hashes: the same on all replicas, and without a meaning.
-    /// Each object is checked when the iteration comes to it, and is part of the request's state delta.
+    /// Each object is checked when the iteration reaches it, and is part of the request's state delta.
     pub fn iter(&self) -> Objects<'_, K, T> {
         let scan = MapScan::new(&self.tree, Direction::Forward, |_| false);
         Objects { scan, objects: &self.objects }

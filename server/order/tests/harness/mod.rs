@@ -222,6 +222,18 @@ impl Cluster {
             .max_by_key(|slot| engine_status(slot).term)
     }
 
+    /// For so many milliseconds, each replica that runs submits a request with this chance in each of them.
+    pub fn load(&mut self, milliseconds: u64, per_mille: u64) {
+        for _ in 0..milliseconds {
+            for slot in self.running() {
+                if self.rng.chance(per_mille) {
+                    self.submit(slot);
+                }
+            }
+            self.step();
+        }
+    }
+
     pub fn submit(&mut self, slot: u8) -> bool {
         self.submit_long(slot, 0)
     }

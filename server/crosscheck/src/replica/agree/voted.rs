@@ -67,7 +67,7 @@ impl Voted {
 
     /// Creates the voter of a replica that executes from batch `first_batch` on, with a service of so many `locks`.
     fn start<W: World>(&mut self, locks: u32, first_batch: u64, env: &Environment<W>) {
-        let replicas = env.members.voting();
+        let replicas = env.members.voting;
         self.reads.iter_mut().for_each(|reads| reads.resize(replicas));
         self.votes_from = first_batch;
         if env.is_observer() {
@@ -170,7 +170,7 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
 
     fn plan(&mut self, delivered: Delivered, core: &mut Core<S, W>) {
         core.deliver(&delivered);
-        if let Some(resized) = core.env.members.take_resized() {
+        if let Some(resized) = core.env.members.resized.take() {
             self.resize(resized, core);
         }
     }
@@ -247,7 +247,7 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
     }
 
     fn count_peers(&mut self, core: &mut Core<S, W>) {
-        for peer in 0..core.env.members.voting() {
+        for peer in 0..core.env.members.voting {
             self.count_peer(peer, core);
         }
         if let (Some(execution), true) = (&core.executor.running, self.voter.is_some()) {
@@ -350,7 +350,7 @@ impl Voted {
     /// The group has another size behind this batch. One that was added votes from there on; one that was let go does
     /// not, and stays until its last votes are not needed.
     fn resize<S: Service, W: World>(&mut self, Resized { after, before }: Resized, core: &mut Core<S, W>) {
-        let (now_us, replicas) = (core.env.world.now_us(), core.env.members.voting());
+        let (now_us, replicas) = (core.env.world.now_us(), core.env.members.voting);
         if core.env.members.is_let_go() {
             return;
         }
@@ -368,7 +368,7 @@ impl Voted {
 
     /// Informs the voter whether to wait for this peer.
     fn count_peer<S: Service, W: World>(&mut self, peer: u8, core: &mut Core<S, W>) {
-        if self.voter.is_some() && peer < core.env.members.voting() {
+        if self.voter.is_some() && peer < core.env.members.voting {
             let news: [Option<Event>; 2] = core.group.news_of(peer, core.env.world.now_us());
             news.into_iter().flatten().for_each(|event| self.vote(event, core));
         }

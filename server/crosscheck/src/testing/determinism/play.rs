@@ -273,7 +273,7 @@ fn name<S: Service>(region: &dyn Region, region_id: RegionId, names: &mut Names)
         let packed = region.pack(listed.id);
         let members = packed.as_deref().and_then(|packed| region.members(packed).ok());
         let name = members.as_ref().and_then(S::name_of);
-        let class = listed.class.rsplit("::").next().unwrap_or(listed.class);
+        let class = object::short_name(listed.class);
         names.insert((region_id, listed.id), name.unwrap_or_else(|| class.to_owned()));
     });
 }

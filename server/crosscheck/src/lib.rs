@@ -57,6 +57,7 @@ mod self_check;
 mod service;
 mod settings;
 mod shapes;
+pub mod short;
 mod slow;
 pub mod snapshot;
 mod socket_errors;

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use crosscheck::Service;
 use vote::Place;
 
 use crate::workload::{ReferenceModel, Turn, Workload};
@@ -48,10 +50,22 @@ pub struct Executed<W: Workload> {
     acting: order::Acting,
     /// The comparisons postponed until the end, where requests may miss locks.
     later: Option<Later>,
-    /// In verified mode: the model after each of the last batches, for reads that took no batch.
-    past: Option<BTreeMap<u64, PastModel<W::Model>>>,
-    /// By the number of such a command: the expected answer.
-    reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,
+    /// Where replicas may answer reads without a batch: what is kept for these.
+    past: Option<PastModels<W>>,
+    /// By the number of such a command: the expected answer; none if it was read before states were kept.
+    reads: BTreeMap<usize, Option<<W::Model as ReferenceModel>::Expected>>,
+}
+
+/// The model after each of the last batches, once a client has sent a command that only reads: a copy for each batch
+/// takes much memory, and most services have no such command.
+struct PastModels<W: Workload> {
+    /// Decodes requests.
+    service: W::Service,
+    /// The last batch that the model has executed.
+    batch: u64,
+    /// Models are kept from this batch on.
+    since: Option<u64>,
+    of_batches: BTreeMap<u64, PastModel<W::Model>>,
 }
 
 /// The model after a batch.
@@ -120,7 +134,7 @@ impl<W: Workload> Executed<W> {
             behavior: crosscheck::behavior::FIRST,
             acting: order::Acting::default(),
             later: workload.may_miss_locks().then(Later::default),
-            past: keeps_past.then(BTreeMap::new),
+            past: keeps_past.then(|| PastModels::new(workload)),
             reads: BTreeMap::new(),
         }
     }
@@ -162,20 +176,41 @@ impl<W: Workload> Executed<W> {
         self.behavior
     }
 
+    /// A client sends a command, which the service encodes as `request`.
+    pub fn sent(&mut self, request: &[u8]) {
+        let Some(past) = self.past.as_mut().filter(|past| past.since.is_none()) else { return };
+        let decoded = past.service.decode(&Bytes::copy_from_slice(request));
+        if decoded.is_ok_and(|request| past.service.reads_only(&request)) {
+            past.since = Some(past.batch);
+            self.keep_past();
+        }
+    }
+
     /// All commands of a batch are executed.
     pub fn end_batch(&mut self, batch: u64) {
+        if let Some(past) = &mut self.past {
+            past.batch = batch;
+            self.keep_past();
+        }
+    }
+
+    /// Keeps the model as it is now, if reads may need it.
+    fn keep_past(&mut self) {
         let Self { model, time_us, behavior, past: Some(past), .. } = self else { return };
-        past.insert(batch, PastModel { model: model.for_reads(), time_us: *time_us, behavior: *behavior });
-        if past.len() > PAST_KEPT {
-            past.pop_first();
+        if past.since.is_some() {
+            let model = PastModel { model: model.for_reads(), time_us: *time_us, behavior: *behavior };
+            past.of_batches.insert(past.batch, model);
+        }
+        if past.of_batches.len() > PAST_KEPT {
+            past.of_batches.pop_first();
         }
     }
 
     /// The reply to a command leaves that was read from the state after a batch.
     pub fn read(&mut self, command: usize, batch: u64) {
-        let state = self.past.as_ref().and_then(|past| past.get(&batch));
+        let Some(past) = &self.past else { return };
         // Before the first batch there is nothing to read.
-        let PastModel { mut model, time_us, behavior } = match state {
+        let PastModel { mut model, time_us, behavior } = match past.of_batches.get(&batch) {
             Some(PastModel { model, time_us, behavior }) => {
                 PastModel { model: model.clone(), time_us: *time_us, behavior: *behavior }
             }
@@ -184,11 +219,16 @@ impl<W: Workload> Executed<W> {
                 model.clear();
                 PastModel { model, time_us: 0, behavior: crosscheck::behavior::FIRST }
             }
+            // The replica was behind the first one when the first such command was sent.
+            None if past.since.is_none_or(|since| batch < since) => {
+                self.reads.insert(command, None);
+                return;
+            }
             None => return,
         };
         let turn = Turn { place: read_place(batch), time_us, behavior };
         let expected = model.apply(&self.commands[command], turn);
-        self.reads.insert(command, expected);
+        self.reads.insert(command, Some(expected));
     }
 
     /// A replica has run a batch.
@@ -211,7 +251,7 @@ impl<W: Workload> Executed<W> {
     pub fn clear(&mut self) {
         self.model.clear();
         self.expected.clear();
-        self.past.iter_mut().for_each(BTreeMap::clear);
+        self.past.iter_mut().for_each(PastModels::clear);
         self.reads.clear();
         (self.behavior, self.acting) = (crosscheck::behavior::FIRST, order::Acting::default());
         self.later = self.later.take().map(|_| Later::default());
@@ -220,6 +260,20 @@ impl<W: Workload> Executed<W> {
     /// Objects that the service was seen to evict.
     pub fn evicted(&self) -> u64 {
         self.model.evicted()
+    }
+}
+
+impl<W: Workload> PastModels<W> {
+    fn new(workload: &W) -> Self {
+        // panics: a replica of a workload whose service does not start would end the run in the same way
+        let (service, _) = workload.start().expect("the service starts");
+        PastModels { service, batch: 0, since: None, of_batches: BTreeMap::new() }
+    }
+
+    /// The group begins again without data, at its first batch.
+    fn clear(&mut self) {
+        self.of_batches.clear();
+        (self.batch, self.since) = (0, self.since.map(|_| 0));
     }
 }
 
@@ -235,7 +289,10 @@ impl<W: Workload> Reference for Executed<W> {
             return Some(Ok(()));
         }
         let expected = match place.request {
-            u16::MAX => self.reads.remove(&command)?,
+            u16::MAX => match self.reads.remove(&command)? {
+                Some(expected) => expected,
+                None => return Some(Ok(())),
+            },
             _ => self.expected.get(&place)?.clone(),
         };
         Some(self.model.compare(&expected, place, reply))

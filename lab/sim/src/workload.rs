@@ -131,7 +131,8 @@ pub trait ReferenceModel: Clone {
     /// Executes `command`, and returns the answer that the service must give.
     fn apply(&mut self, command: &Self::Command, turn: Turn) -> Self::Expected;
 
-    /// A copy that answers what only reads as this one does. There are thousands of them.
+    /// A copy that answers what only reads as this one does. There are thousands of them, one for each batch, where the
+    /// service has requests that only read ([`crosscheck::Service::reads_only`]) and clients send them; else none.
     fn for_reads(&self) -> Self {
         self.clone()
     }

@@ -106,6 +106,12 @@ impl<'w, R> Turn<'w, R> {
         self.driver.lose_count();
     }
 
+    /// A fault: what the request has started does not come into the schedule.
+    #[cfg(feature = "inject")]
+    pub fn lose_started(&mut self) {
+        self.driver.starts().forget();
+    }
+
     /// Where the request came from; the same on a retry.
     pub fn origin(&self) -> Origin {
         self.driver.run().origin

@@ -352,3 +352,66 @@ fn decode<W: Workload>(
 ) -> Result<<W::Service as Service>::Request, String> {
     service.decode(bytes).map_err(|why| format!("the service cannot decode what it has started: {why}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(position: u64, request: &'static str) -> TracedRun {
+        TracedRun {
+            place: None,
+            behind: Place::new(3, 1),
+            batch: 4,
+            position,
+            time_us: 70,
+            request: Bytes::from_static(request.as_bytes()),
+            is_done: true,
+            started: Vec::new(),
+        }
+    }
+
+    fn requests(later: &mut Later) -> Vec<Bytes> {
+        later.steps().into_iter().filter_map(|step| Some(step.traced?.request)).collect()
+    }
+
+    #[test]
+    fn a_run_that_only_a_victim_of_faults_reports_does_not_count() {
+        let mut later = Later::new(RunOrder::Positions, 2);
+        later.record_traced(&run(9, "of a victim alone"), 0, false);
+        later.record_traced(&run(8, "of a healthy one"), 1, true);
+        for replica in [0, 2] {
+            later.record_traced(&run(7, "of two victims, one of which is healthy"), replica, false);
+        }
+        later.record_traced(&run(7, "another one there"), 1, false);
+        assert_eq!(requests(&mut later), ["of two victims, one of which is healthy", "of a healthy one"]);
+        later.record_traced(&run(9, "twice by one"), 0, false);
+        later.record_traced(&run(9, "twice by one"), 0, false);
+        assert_eq!(requests(&mut later), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_was_started_runs_between_requests_of_the_log() {
+        for (order, first) in [(RunOrder::Positions, 1), (RunOrder::Batches, 0), (RunOrder::Arrival, 1)] {
+            let mut later = Later::new(order, 1);
+            for batch in [3, 4] {
+                later.begin_batch(batch, batch * 10);
+                later.order(Place::new(batch, 1), OrderedItem::Command(0));
+                let outcome = RequestOutcome {
+                    digest: 0,
+                    reply_digest: 0,
+                    request_checksum: 0,
+                    position: batch * 100,
+                    time_us: batch * 10,
+                    locks: 0,
+                    failed: false,
+                };
+                later.record_run(batch, &[RequestOutcome { failed: true, ..outcome.clone() }, outcome]);
+            }
+            // In verified mode it is of the batch before whose requests it runs.
+            let batch = if order == RunOrder::Batches { 3 } else { 4 };
+            later.record_traced(&TracedRun { batch, ..run(350, "started") }, 0, true);
+            let at = later.steps().iter().position(|step| step.traced.is_some());
+            assert_eq!(at, Some(first), "{order:?}");
+        }
+    }
+}

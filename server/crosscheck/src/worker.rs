@@ -356,6 +356,10 @@ impl<S: Service> Context<S> {
         control: &Control,
     ) -> Outcome {
         turn.take_all();
+        if matches!(control, Control::Recover(_)) {
+            // The replica that is repaired may have learned other locks of requests than its peers.
+            turn.forget_lessons();
+        }
         // Damage of a structure may show only as a panic: then this replica blames itself, as in a handler.
         let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control)));
         let compared = performed.unwrap_or_else(|payload| {

@@ -200,6 +200,12 @@ impl<'w, R> Turn<'w, R> {
         self.driver.starts().forget();
     }
 
+    /// What is known of the locks of predicted requests may differ between replicas, because a fault has hit one of
+    /// them: if this request succeeds, all forget it, where what it spawns would take effect ([`Footprint::predict`]).
+    pub fn forget_lessons(&mut self) {
+        self.driver.starts().forget_lessons();
+    }
+
     /// Shows the requests that the handler has started so far: those that run soon, and then those with a time in
     /// microseconds. They are part of its result: two runs of it must have started the same ones.
     pub fn visit_started(&self, visit: impl FnMut(Option<u64>, &R)) {

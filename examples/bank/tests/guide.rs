@@ -27,6 +27,7 @@ fn code_in_the_guide_stands_in_the_source() {
         "src/main.rs",
         "tests/deterministic.rs",
         "../locks/src/main.rs",
+        "tests/simulated.rs",
     ];
     let source: String = files.iter().map(|file| without_spaces(&read(file))).collect();
     let guide = read("../../docs/first-service.md");

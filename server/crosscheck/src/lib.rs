@@ -67,6 +67,7 @@ mod state_writer;
 mod stepped_workers;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod traced;
 mod transfer;
 mod worker;
 mod world;

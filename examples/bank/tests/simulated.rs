@@ -238,6 +238,17 @@ fn a_group_that_forgets_what_was_started_is_noticed() {
     }
 }
 
+/// The rule is taken away that a timer's reply waits for the word of another replica: a wrong one reaches a client.
+#[test]
+fn a_replica_that_believes_its_own_timers_is_noticed() {
+    let sabotage = vec![(Breach::Pipeline(Sabotage::BelievesTimers), Where::All)];
+    let keeping = short("in-request");
+    let how = |options| simulate(&OfBank::default(), 28, &options).violation.map(|violation| violation.how);
+    let wrong = how(Options { sabotage, ..keeping.clone() }).unwrap_or_default();
+    assert!(wrong.contains("+PAID") && wrong.contains("instead of \"+NOT_PAID"), "{wrong}");
+    assert_eq!(how(keeping), None);
+}
+
 /// Replicas of both releases, each of which is started with the later one sooner or later.
 #[test]
 fn replicas_of_two_releases_answer_alike_and_change_at_one_position() {

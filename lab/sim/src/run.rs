@@ -732,7 +732,9 @@ impl<W: Workload> Run<W> {
             self.facts.record(&observed, &mut self.model);
             self.summary.verified.record(observed.replica, &observed.what, &mut self.tokens);
             match &observed.what {
-                What::Released { place, to: Some(to), .. } => self.place(observed.replica, *to, *place),
+                What::Released { place, to: Some(to), .. } | What::AnsweredLater { place, to } => {
+                    self.place(observed.replica, *to, *place)
+                }
                 What::ReadHere { batch, to, .. } => self.place_read(observed.replica, *to, *batch),
                 What::Digest { position, digest } => {
                     let at = self.digests.entry((position.index, position.ticket)).or_default();

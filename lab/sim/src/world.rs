@@ -175,6 +175,13 @@ pub enum What {
     /// A request has run that the service had started itself, or that has started others. In verified mode: in a batch
     /// that stays.
     Traced(TracedRun),
+    /// A client has a reply that came later.
+    AnsweredLater {
+        /// The request that it answers.
+        place: Place,
+        /// The client.
+        to: ReplyTo,
+    },
     /// A reply passed the gate.
     Released {
         /// The request.
@@ -576,6 +583,7 @@ impl World for Surroundings {
                 None if self.is_verified => return,
                 None => What::Traced(run.clone()),
             },
+            Observation::AnsweredLater { place, to } => What::AnsweredLater { place, to },
             Observation::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
             Observation::ReadHere { batch, to, reply } => What::ReadHere { batch, to, reply: reply.clone() },
             Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },

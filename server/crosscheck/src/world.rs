@@ -52,6 +52,13 @@ pub enum Observation<'a> {
         /// Its bytes.
         reply: &'a Bytes,
     },
+    /// A client has a reply that came later, as a part of one that was released.
+    AnsweredLater {
+        /// The request that it answers.
+        place: Place,
+        /// The client.
+        to: ReplyTo,
+    },
     /// At the turn of a RECOVER: this replica's versions of the objects, none at the replica that is repaired.
     Packed {
         /// Turn of the RECOVER.

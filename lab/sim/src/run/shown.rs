@@ -27,6 +27,9 @@ impl std::fmt::Display for Shown<'_> {
                 let (position, started) = (run.position, run.started.len());
                 write!(f, "{replica} ran {:?} at {position}, which started {started}", run.place)
             }
+            What::AnsweredLater { place, to } => {
+                write!(f, "{replica} answers {place} later, to {:?}", (to.slot, to.sequence))
+            }
             What::Released { place, to, reply } => {
                 let reply = String::from_utf8_lossy(reply);
                 let start: String = reply.chars().take(24).collect();

@@ -241,24 +241,31 @@ impl<W: World> OwnClients<W> {
         env.hooks.at(FaultPoint::Release(&mut place, &mut reply));
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         match digest.and_then(|digest| later::split(&reply, digest)) {
-            Some(parts) => self.release_parts(owed, place, parts, env.settings.me),
+            Some(parts) => self.release_parts(owed, place, parts, env),
             None => self.externalize(owed, reply, digest),
         }
     }
 
     /// Releases a reply that has parts for the clients of other requests.
-    fn release_parts(&mut self, owed: PendingReply, place: Place, parts: ReplyParts, me: u8) {
+    fn release_parts(
+        &mut self,
+        owed: PendingReply,
+        place: Place,
+        parts: ReplyParts,
+        env: &mut Environment<W>,
+    ) {
         let ReplyParts { request_checksum, own, later } = parts;
         let owed = PendingReply { request_checksum, ..owed };
         match own {
             Some((bytes, digest)) => self.externalize(owed, bytes, Some(digest)),
             None => self.reply_comes_later(owed, place),
         }
-        for (of, bytes) in later.into_iter().filter(|(of, _)| of.is_of(me)) {
+        for (of, bytes) in later.into_iter().filter(|(of, _)| of.is_of(env.settings.me)) {
             let waiting = self.waiting.take(of.place());
             // The vote on the request that owes it may still go on.
             let owed = waiting.unwrap_or_else(|| self.owed_at(of.place()));
             let Some(to) = owed.owner.client() else { continue };
+            env.world.see(Observation::AnsweredLater { place: of.place(), to });
             let voted = Some(vote::digest::reply(owed.request_checksum, &bytes));
             if waiting.is_some() {
                 let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
@@ -270,9 +277,9 @@ impl<W: World> OwnClients<W> {
     }
 
     /// Releases what a request that the service has started itself has made for clients that wait.
-    pub(super) fn release_started(&mut self, reply: &Bytes, digest: u128, me: u8) {
+    pub(super) fn release_started(&mut self, reply: &Bytes, digest: u128, env: &mut Environment<W>) {
         if let Some(parts) = later::split(reply, digest) {
-            self.release_parts(PendingReply::NOTHING, Place::default(), parts, me);
+            self.release_parts(PendingReply::NOTHING, Place::default(), parts, env);
         }
     }
 

@@ -212,6 +212,8 @@ impl<S: Service, W: World> WholeState<'_, '_, S, W> {
         stage.past.taken.batch = stable.number;
         self.0.core.env.hooks.at(FaultPoint::TurnsSkipped);
         self.0.core.calls.skip_positions();
+        // What others have executed meanwhile may have answered clients here.
+        self.0.core.clients.give_up_waiting();
         self.0.core.env.tally.executed = stable.number;
         self.0.core.env.tally.repairs += u64::from(is_wrong);
         self.0.core.env.tally.own_faults += u64::from(is_wrong);

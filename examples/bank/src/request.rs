@@ -1,7 +1,7 @@
 //! The requests to the bank. The log has their derived encoding.
 
-use crosscheck::Malformed;
 use crosscheck::object::{Kinds, Reader, Summed};
+use crosscheck::{Malformed, Owed};
 
 use crate::state::Number;
 
@@ -16,6 +16,8 @@ pub struct Payment {
     pub amount: u64,
     /// Ordered time in microseconds at which the payment is given up.
     pub deadline_us: u64,
+    /// What its client waits for.
+    pub owed: Owed,
 }
 
 /// One request: of a client, or one that the bank starts itself (the last four).
@@ -40,7 +42,7 @@ pub enum Request {
     Link { from: Number, to: Number },
     /// Moves everything to the linked account.
     Sweep { from: Number },
-    /// Moves money as soon as there is enough, within this many seconds.
+    /// Moves money as soon as there is enough, within this many seconds; the reply comes when that is decided.
     Pay { from: Number, to: Number, amount: u64, seconds: u64 },
     /// How many payments wait for money on an account.
     Waiting { number: Number },

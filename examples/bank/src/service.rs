@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Reader, RegionId, Shape, genesis};
 use crosscheck::schedule::{DetMutex, DetRwLock, Footprint, Locks, Retry};
-use crosscheck::{Behaviors, Cx, Malformed, Service};
+use crosscheck::{Behaviors, Cx, Malformed, Owed, Service};
 
 use crate::office::Office;
 use crate::request::{Payment, Request};
@@ -139,7 +139,7 @@ impl Bank {
         Ok(self.transfer(cx, from, to, balance)?.map(|()| balance))
     }
 
-    /// Pays at once, or lets the payment wait. Returns whether it was paid.
+    /// Pays at once, or lets the payment wait, and its client with it. Returns whether it was paid.
     fn pay(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Answer<bool> {
         if let Err(refusal) = cx.read(self.branch(payment.to))?.account(payment.to) {
             return Ok(Err(refusal));
@@ -155,11 +155,11 @@ impl Bank {
         if pending >= MAX_WAITING {
             return Ok(Err(Refusal::TooManyWaiting(payment.from)));
         }
-        self.wait(cx, payment, pending + 1)?;
+        self.wait(cx, Payment { owed: cx.owe_reply(), ..payment }, pending + 1)?;
         Ok(Ok(false))
     }
 
-    /// A payment that has waited: it is made, waits on, or is given up.
+    /// A payment that has waited: it is made, waits on, or is given up. Its client gets to know what became of it.
     fn settle(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Result<(), Retry> {
         let paid = self.transfer(cx, payment.from, payment.to, payment.amount)?;
         let mut branch = cx.write(self.branch(payment.from))?;
@@ -167,6 +167,9 @@ impl Bank {
         let pending = account.pending();
         if paid.is_ok() || payment.deadline_us <= cx.now_us() {
             account.set_pending(pending.saturating_sub(1));
+            let mut reply = Vec::new();
+            resp::simple(&mut reply, Ok(if paid.is_ok() { "PAID" } else { "NOT_PAID" }));
+            cx.reply_to(payment.owed, &reply);
             return Ok(());
         }
         drop(branch);
@@ -281,8 +284,12 @@ impl Service for Bank {
             Request::Sweep { from } => resp::integer(reply, self.sweep(cx, from)?),
             Request::Pay { from, to, amount, seconds } => {
                 let deadline_us = cx.now_us().saturating_add(seconds * 1_000_000);
-                let paid = self.pay(cx, Payment { from, to, amount, deadline_us })?;
-                resp::simple(reply, paid.map(|is_paid| if is_paid { "PAID" } else { "WAITING" }));
+                let payment = Payment { from, to, amount, deadline_us, owed: Owed::NOTHING };
+                match self.pay(cx, payment)? {
+                    // The reply is owed.
+                    Ok(false) => {}
+                    paid => resp::simple(reply, paid.map(|_| "PAID")),
+                }
             }
             Request::Waiting { number } => {
                 let branch = cx.read(self.branch(number))?;

@@ -2,6 +2,7 @@
 
 mod deterministic;
 mod guide;
+mod later;
 mod model;
 mod replicated;
 mod simulated;

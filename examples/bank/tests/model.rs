@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bank::{Bank, MAX_BALANCE, MAX_SECONDS, RespConnection};
+use crosscheck::Owed;
 use crosscheck::testing::{Replica, START_US};
 use proptest::prelude::*;
 
@@ -53,8 +54,12 @@ impl Step {
 struct Model {
     balances: BTreeMap<u32, u64>,
     linked: BTreeMap<u32, u32>,
-    /// (from, to, amount, deadline), the longest waiting first.
-    waiting: Vec<(u32, u32, u64, u64)>,
+    /// The longest waiting first.
+    waiting: Vec<Payment>,
+    /// How many payments have waited: the number of the next one.
+    waited: usize,
+    /// What became of payments that have waited, by their numbers.
+    ended: Vec<(usize, &'static str)>,
     /// When the payments that wait for an account are tried again.
     alarms: BTreeMap<u32, u64>,
     rate: u32,
@@ -62,8 +67,13 @@ struct Model {
     tick_us: Option<u64>,
 }
 
+/// A payment that waits: from, to, amount, deadline, and its number.
+type Payment = (u32, u32, u64, u64, usize);
+
 /// The reply to a request that cannot be executed; its reason is not compared.
 const REFUSED: &str = "-ERR";
+/// Its reply comes later.
+const WAITS: &str = "waits";
 
 impl Model {
     /// One request at an ordered time, or the timers due by then; and the requests that it starts.
@@ -94,25 +104,28 @@ impl Model {
         for number in richer {
             tried.extend(self.notified(number));
         }
-        while let Some(payment @ (from, to, amount, until)) = tried.pop_front() {
+        while let Some(payment @ (from, to, amount, until, number)) = tried.pop_front() {
             if self.transfer(from, to, amount).is_some() {
+                self.ended.push((number, "+PAID\r\n"));
                 tried.extend(self.notified(to));
             } else if now_us < until {
                 self.wait(payment);
+            } else {
+                self.ended.push((number, "+NOT_PAID\r\n"));
             }
         }
         reply
     }
 
     /// Takes out the payments that wait for money of an account.
-    fn notified(&mut self, number: u32) -> Vec<(u32, u32, u64, u64)> {
+    fn notified(&mut self, number: u32) -> Vec<Payment> {
         let (notified, waiting) =
             std::mem::take(&mut self.waiting).into_iter().partition(|payment| payment.0 == number);
         self.waiting = waiting;
         notified
     }
 
-    fn wait(&mut self, payment: (u32, u32, u64, u64)) {
+    fn wait(&mut self, payment: Payment) {
         self.waiting.push(payment);
         let alarm = self.alarms.entry(payment.0).or_insert(payment.3);
         *alarm = payment.3.min(*alarm);
@@ -168,8 +181,9 @@ impl Model {
                 }
                 let waiting = self.waiting.iter().filter(|payment| payment.0 == from).count();
                 (waiting < 16).then_some(())?;
-                self.wait((from, to, amount, now_us + seconds * 1_000_000));
-                "+WAITING".to_owned()
+                self.wait((from, to, amount, now_us + seconds * 1_000_000, self.waited));
+                self.waited += 1;
+                WAITS.to_owned()
             }
             Step::Waiting(number) => {
                 self.balances.get(&number)?;
@@ -239,7 +253,9 @@ proptest! {
     #[test]
     fn every_reply_is_as_the_model_says(steps in steps()) {
         let (mut bank, mut model) = (Replica::new(Bank::new()), Model::default());
+        let mut owed = Vec::new();
         for step in &steps {
+            prop_assert_eq!(ends(&mut bank, &owed), std::mem::take(&mut model.ended), "before {:?}", step);
             if let Step::Pass(seconds) = step {
                 let microseconds = seconds * 1_000_000;
                 model.run(step, bank.now_us + microseconds);
@@ -248,7 +264,10 @@ proptest! {
             }
             let expected = model.run(step, bank.now_us);
             let reply = ask(&mut bank, &step.text());
-            if expected == REFUSED {
+            if expected == WAITS {
+                prop_assert_eq!(&reply, "", "{:?}", step);
+                owed.push(bank.owed());
+            } else if expected == REFUSED {
                 prop_assert!(reply.starts_with("-ERR "), "{step:?}: {reply} instead of a refusal");
             } else {
                 prop_assert_eq!(&reply, &format!("{expected}\r\n"), "{:?}", step);
@@ -283,6 +302,13 @@ proptest! {
 /// Bytes that are often valid protocol.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![4 => prop::sample::select(b"*$\r\n\r\n0123456789 -BALANCETOTL".to_vec()), 1 => any::<u8>()]
+}
+
+/// What became of payments that have waited since this was last asked, by their numbers; `owed` is what they owe.
+fn ends(bank: &mut Replica<Bank>, owed: &[Owed]) -> Vec<(usize, &'static str)> {
+    let number = |of: Owed| owed.iter().position(|one| *one == of).expect("a payment that waits");
+    let word = |reply: &[u8]| if reply == b"+PAID\r\n" { "+PAID\r\n" } else { "+NOT_PAID\r\n" };
+    bank.take_later().into_iter().map(|(of, reply)| (number(of), word(&reply))).collect()
 }
 
 fn ask(bank: &mut Replica<Bank>, text: &str) -> String {
@@ -321,17 +347,22 @@ fn refusals_say_why_and_change_nothing() {
 #[test]
 fn a_payment_waits_for_money_and_no_longer_than_its_time() {
     let mut bank = opened(&[(1, 10), (2, 0), (10, 50)].map(|(number, amount)| (number, amount.max(1))));
-    assert_eq!(ask(&mut bank, "PAY 1 2 100 60\r\n"), "+WAITING\r\n");
+    assert_eq!(ask(&mut bank, "PAY 1 2 100 60\r\n"), "", "the client waits");
+    let first = bank.owed();
     assert_eq!(ask(&mut bank, "WAITING 1\r\n"), ":1\r\n");
     assert_eq!(ask(&mut bank, "DEPOSIT 1 40\r\n"), ":50\r\n");
     assert_eq!(ask(&mut bank, "BALANCE 2\r\n"), ":1\r\n", "50 are not enough");
+    assert_eq!(bank.take_later(), []);
     assert_eq!(ask(&mut bank, "TRANSFER 10 1 50\r\n"), "+OK\r\n");
+    assert_eq!(bank.take_later(), [(first, b"+PAID\r\n".to_vec())]);
     assert_eq!(ask(&mut bank, "BALANCE 2\r\n"), ":101\r\n");
     assert_eq!(ask(&mut bank, "WAITING 1\r\n"), ":0\r\n");
-    assert_eq!(ask(&mut bank, "PAY 1 2 100 60\r\n"), "+WAITING\r\n");
+    assert_eq!(ask(&mut bank, "PAY 1 2 100 60\r\n"), "");
+    let second = bank.owed();
     bank.pass_time(59_000_000);
     assert_eq!(ask(&mut bank, "WAITING 1\r\n"), ":1\r\n");
     bank.pass_time(2_000_000);
+    assert_eq!(bank.take_later(), [(second, b"+NOT_PAID\r\n".to_vec())]);
     assert_eq!(ask(&mut bank, "WAITING 1\r\n"), ":0\r\n");
     assert_eq!(ask(&mut bank, "DEPOSIT 1 200\r\n"), ":200\r\n");
     assert_eq!(ask(&mut bank, "BALANCE 2\r\n"), ":101\r\n", "it was given up");

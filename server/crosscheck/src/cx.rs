@@ -6,6 +6,7 @@ use bytes::Bytes;
 use schedule::Spawn;
 
 use crate::job::Job;
+use crate::later::{Collected, HasParts, Owed};
 use crate::service::Service;
 
 /// The running request's access to locks, time and random numbers, and a way to start requests. Dereferences to
@@ -14,6 +15,7 @@ pub struct Cx<'a, S: Service> {
     schedule: schedule::Cx<'a, Job<S::Request>>,
     service: &'a S,
     behavior: u16,
+    later: Collected,
 }
 
 impl<'a, S: Service> Cx<'a, S> {
@@ -26,7 +28,17 @@ impl<'a, S: Service> Cx<'a, S> {
     /// The same for one that acts as this behavior: what it writes is of the version of that behavior.
     pub fn acting_as(schedule: schedule::Cx<'a, Job<S::Request>>, service: &'a S, behavior: u16) -> Self {
         object::request::act_as(behavior);
-        Cx { schedule, service, behavior }
+        Cx { schedule, service, behavior, later: Collected::new(None) }
+    }
+
+    /// The same in a request whose reply, if it came later, would be this one.
+    pub(crate) fn answering(self, own: Option<Owed>) -> Self {
+        Cx { later: Collected::new(own), ..self }
+    }
+
+    /// The handler has succeeded at replica `me`: what it has to say to other clients joins its `reply`.
+    pub(crate) fn end(self, me: u8, request_checksum: u32, reply: &mut Vec<u8>) -> HasParts {
+        self.later.end(me, request_checksum, reply)
     }
 
     /// Which of the service's behaviors ([`Service::BEHAVIORS`]) the group acts as at this position.
@@ -44,6 +56,22 @@ impl<'a, S: Service> Cx<'a, S> {
     /// (microseconds), if the running one succeeds.
     pub fn at(&self, time_us: u64, request: S::Request) {
         self.schedule.at(time_us, self.job(request));
+    }
+
+    /// The running request gets no reply now: the client waits until a request or timer answers it with
+    /// [`Cx::reply_to`]. What the handler appends to its reply is dropped. Replies to later requests of the same
+    /// connection wait behind it. If the client ends its connection meanwhile, it waits no more
+    /// ([`Protocol::closed`](crate::Protocol::closed)).
+    ///
+    /// A request that the service has started itself has no client: it owes [`Owed::NOTHING`].
+    pub fn owe_reply(&self) -> Owed {
+        self.later.owe()
+    }
+
+    /// Answers a request that owes its reply, if the running one succeeds. The bytes are a part of what replicas
+    /// compare of the running request. Nothing happens if the client is gone, or has its reply already.
+    pub fn reply_to(&self, owed: Owed, reply: &[u8]) {
+        self.later.reply_to(owed, reply);
     }
 
     fn job(&self, request: S::Request) -> Job<S::Request> {

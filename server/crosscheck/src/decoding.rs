@@ -54,7 +54,8 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         | Control::CopyWanted
         | Control::Set { .. }
         | Control::Move { .. }
-        | Control::Size(_) => Footprint::new(),
+        | Control::Size(_)
+        | Control::Answered { .. } => Footprint::new(),
         // No other request runs meanwhile.
         Control::ActAs { .. } => Footprint::all(),
     }

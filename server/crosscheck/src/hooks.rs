@@ -99,12 +99,14 @@ pub(crate) enum Rule {
     RewindsSessions,
     /// In verified mode: the mixer keeps the order of a connection's requests.
     KeepsStreams,
+    /// A reply that a timer makes leaves once f other replicas have made the same.
+    ConfirmsStarted,
 }
 
 #[cfg(all(test, feature = "inject"))]
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 20] = [
+    pub const ALL: [Rule; 21] = [
         Rule::ComparesClocks,
         Rule::AccusesWhenSure,
         Rule::GivesUnordered,
@@ -125,6 +127,7 @@ impl Rule {
         Rule::ComparesReads,
         Rule::RewindsSessions,
         Rule::KeepsStreams,
+        Rule::ConfirmsStarted,
     ];
 }
 

@@ -9,6 +9,7 @@ use vote::{Place, RequestInfo};
 use crate::boundary::BoundaryWork;
 use crate::checkpoint::CheckpointHead;
 use crate::copying::StateCopy;
+use crate::later::Owed;
 use crate::ordered::Control;
 use crate::running::RunningBatch;
 
@@ -53,6 +54,8 @@ pub(crate) struct InBatch {
     pub batch: Arc<RunningBatch>,
     /// Number of the request in it.
     pub number: u16,
+    /// The replica that ordered it, whose client waits for the reply if one does.
+    pub origin: u8,
     /// Whether this replica owes a client the reply.
     pub mine: bool,
     /// Whether a client sent it, and not the pipeline itself.
@@ -69,6 +72,11 @@ impl InBatch {
     pub fn request_info(&self, position: u64, time_us: u64) -> RequestInfo {
         let InBatch { checksum, mine, of_client, .. } = *self;
         RequestInfo { position, time_us, checksum, mine, of_client, kind: 0 }
+    }
+
+    /// Its reply, if that comes later.
+    pub fn owed(&self) -> Option<Owed> {
+        self.of_client.then(|| Owed::to(self.origin, self.of_vote()))
     }
 
     /// The place that the vote counts by.

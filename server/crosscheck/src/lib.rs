@@ -32,6 +32,7 @@ mod image;
 mod job;
 #[cfg(feature = "lab")]
 mod lab;
+mod later;
 pub mod limits;
 mod mailbox;
 mod message;
@@ -85,6 +86,7 @@ pub use host_time::{HostTime, ProcessorTime, host_time, processor_time};
 pub use job::Job;
 #[cfg(feature = "lab")]
 pub use lab::without_reply_gate;
+pub use later::Owed;
 pub use message::message;
 pub use object;
 pub use outcome::{BrokenHardware, ServeError, Stop};

@@ -66,6 +66,9 @@ pub const PEM_FILE: u64 = 256 << 10;
 /// A reply that is waited for longer than this, while the votes go on, is lost.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 
+/// Digests of replies that one request of the pipeline tells ([`crate::Cx::reply_to`] in a timer).
+pub(crate) const ANSWERED_DIGESTS: usize = 256;
+
 /// A client side that no thread drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -98,6 +98,12 @@ pub enum Control {
     },
     /// A replica wants the group to grow or shrink, or a change of its size to end (`replica/sizing.rs`).
     Size(SizeWish),
+    /// Requests that the service has started itself have made replies with these digests at a replica
+    /// (`replica/started_replies.rs`).
+    Answered {
+        /// The digests.
+        digests: Vec<u128>,
+    },
 }
 
 impl Control {
@@ -143,6 +149,10 @@ impl Control {
                 out.put8(CONTROL + 10);
                 wish.encode(&mut out);
             }
+            Control::Answered { digests } => {
+                out.put8(CONTROL + 11);
+                digests.iter().for_each(|digest| _ = out.put128(*digest));
+            }
             Control::Recheck { by, place, objects } => {
                 out.put8(CONTROL + 5).put8(*by).put64(place.batch).put16(place.request);
                 for (region_id, id) in objects {
@@ -167,7 +177,8 @@ impl Control {
             | Control::CopyWanted
             | Control::Set { .. }
             | Control::Move { .. }
-            | Control::Size(_) => false,
+            | Control::Size(_)
+            | Control::Answered { .. } => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
             | Control::Digest { .. }
@@ -207,6 +218,13 @@ impl Control {
                 Control::Move { replica, address: String::from_utf8(address).ok()? }
             }
             10 => Control::Size(SizeWish::decode(&mut reader).ok()?),
+            11 => {
+                let mut digests = Vec::with_capacity(reader.remaining() / 16);
+                while !reader.is_empty() {
+                    digests.push(reader.u128().ok()?);
+                }
+                Control::Answered { digests }
+            }
             5 => {
                 let by = reader.u8().ok()?;
                 let place = Place::new(reader.u64().ok()?, reader.u16().ok()?);
@@ -252,6 +270,7 @@ mod tests {
             Control::Size(SizeWish::Begin { size: 5, addresses: vec!["d:1".into(), "e:1".into()] }),
             Control::Size(SizeWish::End { change: 3 }),
             Control::Size(SizeWish::GiveUp { change: 4 }),
+            Control::Answered { digests: vec![5, u128::MAX] },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }
@@ -271,8 +290,11 @@ mod tests {
             let bytes = control.encode();
             for cut in 0..bytes.len() {
                 let shorter = Control::decode(&bytes.slice(..cut));
-                // A shorter list of objects to check is a valid request as well, and so is a checkpoint of before.
-                let is_valid = matches!(shorter, Some(Control::Recheck { .. } | Control::CopyWanted));
+                // A shorter list is a valid request as well, and so is a checkpoint of before.
+                let is_valid = matches!(
+                    shorter,
+                    Some(Control::Recheck { .. } | Control::CopyWanted | Control::Answered { .. })
+                );
                 assert!(shorter.is_none() || is_valid, "{control:?} at {cut}");
             }
             let longer = Bytes::from([&bytes[..], &[0]].concat());

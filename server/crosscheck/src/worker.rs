@@ -139,6 +139,17 @@ pub(crate) enum Report {
         /// The kind of request ([`Service::kind`]).
         kind: u16,
     },
+    /// A request that the service has started itself has made a reply that has parts.
+    StartedReply {
+        /// The batch in which it ran.
+        batch: u64,
+        /// The reply.
+        reply: Bytes,
+        /// Its digest.
+        digest: u128,
+    },
+    /// Such a request has failed here, or there was no room for its reply.
+    StartedReplyLost,
     /// Names of suspected objects.
     Named(Vec<Named>),
     /// A region has objects that are too large: the largest one of each class.
@@ -436,7 +447,8 @@ impl<S: Service> Context<S> {
             | Control::CopyWanted
             | Control::Set { .. }
             | Control::Move { .. }
-            | Control::Size(_) => {}
+            | Control::Size(_)
+            | Control::Answered { .. } => {}
         }
         compared
     }

@@ -184,7 +184,12 @@ impl<R> Dispatcher<R> {
                 }
                 Offer::BetweenEntries(_) => {}
                 Offer::Empty => self.skip_empty(turns),
-                Offer::Nothing if !closed => return Found::Wait(Want::Appended { seen: self.feed.seen }),
+                Offer::Nothing if !closed => {
+                    if self.me == 0 {
+                        turns.note_deadline(self.feed.timers.first_deadline());
+                    }
+                    return Found::Wait(Want::Appended { seen: self.feed.seen });
+                }
                 Offer::Nothing if self.quiet >= self.lag => return Found::End,
                 Offer::Nothing => self.skip_empty(turns),
             }

@@ -236,10 +236,14 @@ impl<R> Schedule<R> {
         self.turns.is_corrupted()
     }
 
-    /// With ordinary locks: the ordered time at which the first timer is due, in microseconds; the end of time if none
-    /// is set. An entry at that time or later fires it. Other schedules do not tell.
+    /// The ordered time at which the first timer is due, in microseconds; the end of time if none is set. An entry at
+    /// that time or later fires it. While requests run it may be that of a moment ago. In mixed batches what requests
+    /// have spawned runs with the next entry, so it is due at once.
     pub fn first_deadline_us(&self) -> u64 {
-        self.turns.deadline()
+        match &*self.log.lock() {
+            Log::Plans(plans) => plans.first_deadline(),
+            Log::Entries(_) => self.turns.deadline(),
+        }
     }
 
     /// Number of workers.

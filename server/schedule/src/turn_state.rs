@@ -98,7 +98,7 @@ pub(crate) struct TurnState {
     aborted: AtomicBool,
     /// A worker found that its part of the schedule was corrupted.
     corrupted: AtomicBool,
-    /// The first deadline of the timers, where nothing else orders time forward; the end of time without any.
+    /// The first deadline of the timers, but for mixed batches; the end of time without any.
     deadline: AtomicU64,
     /// Bit per worker that sleeps until entries arrive.
     sleeping_for_log: CacheLine<AtomicU64>,

@@ -78,6 +78,17 @@ pub fn reply(request_checksum: u32, bytes: &[u8]) -> u128 {
     xxh3_128_with_seed(&summed, SEED_REPLY ^ u64::from(request_checksum) << 8)
 }
 
+/// The checksum that stands for a request's own one in the answer of a result whose reply has parts for the clients of
+/// other requests: no reply is taken for one of the other sort.
+pub fn with_parts(request_checksum: u32) -> u32 {
+    request_checksum ^ 0x4c41_5445
+}
+
+/// Whether both are checksums of the same request, with or without parts.
+pub(crate) fn are_of_one_request(one: u32, other: u32) -> bool {
+    one == other || one == with_parts(other)
+}
+
 /// Lengths that [`is_valid`] tries: they cover all four cases in which XXH3 treats its input.
 const TRIED: usize = 300;
 /// The expected result of [`is_valid`].

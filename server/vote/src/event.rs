@@ -131,9 +131,10 @@ pub struct RequestInfo {
     pub position: u64,
     /// Ordered time at which it ran here, in microseconds.
     pub time_us: u64,
-    /// Checksum of the ordered request (`order::Request`), as the log of this replica has it.
+    /// Checksum of the ordered request (`order::Request`), as the log of this replica has it; of a reply with parts,
+    /// what stands for it ([`digest::with_parts`]).
     pub checksum: u32,
-    /// Whether this replica owes the client the reply.
+    /// Whether this replica owes a client the reply, or a part of it.
     pub mine: bool,
     /// Whether a client sent it, and not the pipeline itself.
     pub of_client: bool,

@@ -43,6 +43,8 @@ pub(super) enum StepOutcome {
 enum ReplySlot {
     /// The request with this checksum is in flight.
     Waiting(u32, Cost),
+    /// The request with this checksum has run, and its reply comes later ([`crate::Cx::owe_reply`]).
+    Owed(u32),
     /// The reply waits for those before it.
     Ready(VerifiedReply),
     /// The last reply: after it the connection is closed.
@@ -262,7 +264,8 @@ impl<P: Protocol> Connection<P> {
         self.input.tidy(self.reserved > 0);
         let cut_short = reading.left == 0 || taken >= limits::READ_PER_TURN;
         // Behind a reply that comes later nothing can leave; what is left of earlier ones leaves with the next flush.
-        let is_early = !self.broken && matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..))));
+        let waits = matches!(self.places.front(), Ok(Some(ReplySlot::Waiting(..) | ReplySlot::Owed(_))));
+        let is_early = !self.broken && waits;
         let outcome =
             if is_early { self.outcome() } else { self.write(twice, reading.counters, reading.own) };
         match outcome {
@@ -539,9 +542,14 @@ impl<P: Protocol> Connection<P> {
     /// A reply takes its place, if it answers the request that waits there; `None` means that there is no correct one.
     pub(super) fn answer(&mut self, sequence: u64, reply: Option<Reply>) {
         let Ok(Some(place)) = self.places.get_mut(sequence) else { return };
-        if let ReplySlot::Waiting(request_checksum, cost) = *place {
+        let waits = match *place {
+            ReplySlot::Waiting(request_checksum, cost) => Some((request_checksum, cost.bytes())),
+            ReplySlot::Owed(request_checksum) => Some((request_checksum, 0)),
+            ReplySlot::Ready(_) | ReplySlot::Last(_) | ReplySlot::Broken => None,
+        };
+        if let Some((request_checksum, cost)) = waits {
             let right = reply.filter(|reply| reply.request_checksum == request_checksum);
-            self.on_its_way = self.on_its_way.saturating_sub(cost.bytes());
+            self.on_its_way = self.on_its_way.saturating_sub(cost);
             self.ready += right.as_ref().map_or(0, |reply| reply.bytes.len());
             *place = right.map_or(ReplySlot::Broken, |reply| {
                 ReplySlot::Ready(VerifiedReply {
@@ -643,7 +651,7 @@ impl<P: Protocol> Connection<P> {
                     return self.leaving.push(first, VerifiedReply::default(), twice);
                 }
                 Ok(Some(place)) => match place {
-                    ReplySlot::Waiting(..) => return,
+                    ReplySlot::Waiting(..) | ReplySlot::Owed(_) => return,
                     ReplySlot::Ready(reply) => (std::mem::take(reply), false),
                     ReplySlot::Last(reply) => (std::mem::take(reply), true),
                     ReplySlot::Broken => (VerifiedReply::here(Bytes::new(), twice), true),
@@ -689,7 +697,7 @@ impl<P: Protocol> Connection<P> {
             match place {
                 ReplySlot::Waiting(_, cost) => on_its_way += cost.bytes(),
                 ReplySlot::Ready(reply) | ReplySlot::Last(reply) => ready += reply.bytes.len(),
-                ReplySlot::Broken => {}
+                ReplySlot::Owed(_) | ReplySlot::Broken => {}
             }
         }
         (!self.closing || self.broken || last)
@@ -742,7 +750,10 @@ impl<P: Protocol> Connection<P> {
     fn outcome(&self) -> StepOutcome {
         let all_sent = !self.has_unsent();
         // Unread input may still hold a whole request.
-        let has_more = !self.places.is_empty() || self.is_waiting() || self.input.len() >= self.wanted;
+        // A client that sends no more is most likely gone: it waits for no reply that may never come.
+        let owes = matches!(self.places.front(), Ok(Some(ReplySlot::Owed(_))));
+        let has_more =
+            !self.places.is_empty() && !owes || self.is_waiting() || self.input.len() >= self.wanted;
         if all_sent && self.broken {
             return StepOutcome::Closed;
         }
@@ -755,6 +766,15 @@ impl<P: Protocol> Connection<P> {
     /// The socket does not announce input again that was left unread because of a limit.
     fn open(&self, unsent: bool) -> StepOutcome {
         StepOutcome::Open { unread: self.paused && self.may_go_on(), unsent, waits: self.waits() }
+    }
+}
+
+/// The reply to a request that has run comes later.
+pub(super) fn owe<P: Protocol>(connection: &mut Connection<P>, sequence: u64) {
+    let Ok(Some(place)) = connection.places.get_mut(sequence) else { return };
+    if let ReplySlot::Waiting(request_checksum, cost) = *place {
+        connection.on_its_way = connection.on_its_way.saturating_sub(cost.bytes());
+        *place = ReplySlot::Owed(request_checksum);
     }
 }
 

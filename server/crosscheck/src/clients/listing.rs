@@ -60,6 +60,7 @@ pub struct ConnectionInfo {
 /// What a thread has seen of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
+    generation: u32,
     peer: ClientAddress,
     state: ConnectionState,
     /// The tick of its thread at which it last did something.
@@ -72,8 +73,8 @@ pub(crate) struct Listing(Mutex<BTreeMap<u32, Seen>>);
 
 impl Listing {
     /// A connection was opened at this tick.
-    pub(super) fn opened(&self, id: u32, peer: ClientAddress, tick: u64) {
-        self.0.lock().insert(id, Seen { peer, state: ConnectionState::Idle, active: tick });
+    pub(super) fn opened(&self, (id, generation): (u32, u32), peer: ClientAddress, tick: u64) {
+        self.0.lock().insert(id, Seen { generation, peer, state: ConnectionState::Idle, active: tick });
     }
 
     /// What was seen of it; its last progress was at this tick.
@@ -81,6 +82,11 @@ impl Listing {
         if let Some(seen) = self.0.lock().get_mut(&id) {
             (seen.state, seen.active) = (state, active);
         }
+    }
+
+    /// Whether it is open.
+    pub(crate) fn has(&self, id: u32, generation: u32) -> bool {
+        self.0.lock().get(&id).is_some_and(|seen| seen.generation == generation)
     }
 
     /// It was closed.

@@ -73,8 +73,9 @@ fn a_list_has_a_bound_and_takes_from_every_thread() {
     let counters = ClientCounters::with_threads(2);
     let peer = ClientAddress::Tcp(([127, 0, 0, 1], 1).into());
     for (thread, count) in [(0, limits::LISTED_CONNECTIONS as u32 - 1), (1, 5)] {
-        (0..count)
-            .for_each(|id| counters.threads()[thread].connections.opened(2 * id + thread as u32, peer, 0));
+        (0..count).for_each(|id| {
+            counters.threads()[thread].connections.opened((2 * id + thread as u32, 0), peer, 0)
+        });
     }
     let listed = counters.connections();
     assert_eq!(listed.len(), limits::LISTED_CONNECTIONS);

@@ -15,6 +15,8 @@ mod leaving;
 pub mod listing;
 #[cfg(test)]
 mod listing_tests;
+#[cfg(test)]
+mod owed_tests;
 mod socket;
 #[cfg(test)]
 mod stopping_tests;
@@ -152,6 +154,12 @@ pub trait ClientSide: Send {
     /// A validated reply takes its place; it leaves with the next [`ClientSide::flush`]. `None` means that there is no
     /// correct reply: the connection is closed rather than answered wrongly.
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>);
+
+    /// The reply to a request that has run comes later, by [`ClientSide::answer_owed`].
+    fn owe(&mut self, to: ReplyTo);
+
+    /// As [`ClientSide::answer`], for a reply that was owed.
+    fn answer_owed(&mut self, to: ReplyTo, reply: Option<Reply>);
 
     /// The last stage: replies leave, one system call per connection.
     fn flush(&mut self);
@@ -597,6 +605,32 @@ impl<P: Protocol> Clients<P> {
         }
     }
 
+    /// A request is no longer on its way.
+    fn has_run(&mut self, to: ReplyTo) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
+        self.budget.end(to.cost);
+    }
+
+    /// Something becomes of a place of a connection, if that is still open: with the next flush bytes may leave, or it
+    /// ends.
+    fn change(&mut self, to: ReplyTo, change: impl FnOnce(&mut Connection<P>)) {
+        let slot = self.numbers.slot(to.slot).unwrap_or(u32::MAX);
+        let connection = self
+            .connections
+            .get_mut(slot as usize)
+            .filter(|entry| entry.generation == to.generation)
+            .and_then(|entry| entry.connection.as_mut());
+        if let Some(connection) = connection {
+            self.budget.take_out(connection.held());
+            change(connection);
+            self.budget.put_back(connection.held());
+            if self.answered.last() != Some(&slot) {
+                self.answered.push(slot);
+            }
+        }
+    }
+
     fn accept(&mut self) {
         let Some(acceptor) = &mut self.acceptor else { return };
         for accepted in acceptor.accept(&self.counters, self.bounds.connections) {
@@ -633,7 +667,8 @@ impl<P: Protocol> ClientSide for Clients<P> {
         let protocol = (self.make_protocol)(&NewConnection { counters: self.counters.clone(), offers_tls });
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
-        self.own().connections.opened(self.numbers.number(slot), peer, self.ticks);
+        let id = (self.numbers.number(slot), self.connections[slot as usize].generation);
+        self.own().connections.opened(id, peer, self.ticks);
         if *self.drains.as_is() {
             self.finish_step(slot, StepOutcome::Ended);
         }
@@ -669,23 +704,17 @@ impl<P: Protocol> ClientSide for Clients<P> {
     }
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
-        self.outstanding = self.outstanding.saturating_sub(1);
-        (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
-        self.budget.end(to.cost);
-        let slot = self.numbers.slot(to.slot).unwrap_or(u32::MAX);
-        let connection = self
-            .connections
-            .get_mut(slot as usize)
-            .filter(|entry| entry.generation == to.generation)
-            .and_then(|entry| entry.connection.as_mut());
-        if let Some(connection) = connection {
-            self.budget.take_out(connection.held());
-            connection.answer(to.sequence, reply);
-            self.budget.put_back(connection.held());
-            if self.answered.last() != Some(&slot) {
-                self.answered.push(slot);
-            }
-        }
+        self.has_run(to);
+        self.answer_owed(to, reply);
+    }
+
+    fn owe(&mut self, to: ReplyTo) {
+        self.has_run(to);
+        self.change(to, |connection| connection::owe(connection, to.sequence));
+    }
+
+    fn answer_owed(&mut self, to: ReplyTo, reply: Option<Reply>) {
+        self.change(to, |connection| connection.answer(to.sequence, reply));
     }
 
     fn flush(&mut self) {

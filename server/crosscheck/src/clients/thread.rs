@@ -20,6 +20,10 @@ pub enum ThreadInput {
     Reply(ReplyTo, Reply),
     /// There is no correct reply: the connection is closed rather than answered wrongly.
     Drop(ReplyTo),
+    /// The reply comes later ([`ClientSide::owe`]).
+    Owe(ReplyTo),
+    /// A reply that came later; none if there is no correct one.
+    Owed(ReplyTo, Option<Reply>),
     /// This replica is about to stop ([`ClientSide::drain`]).
     Drain,
     /// Stop: close the listener and every connection.
@@ -97,6 +101,8 @@ fn run(
                 ThreadInput::Serve(accepted) => clients.adopt(accepted),
                 ThreadInput::Reply(to, reply) => clients.answer(to, Some(reply)),
                 ThreadInput::Drop(to) => clients.answer(to, None),
+                ThreadInput::Owe(to) => clients.owe(to),
+                ThreadInput::Owed(to, reply) => clients.answer_owed(to, reply),
                 ThreadInput::Drain => clients.drain(&mut submissions),
                 ThreadInput::Stop => return,
             }

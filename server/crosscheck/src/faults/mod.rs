@@ -280,7 +280,7 @@ mod tests {
         assert!(Rule::ALL.into_iter().all(|rule| fresh.keeps(rule)));
         let numbers = Rule::ALL.map(|rule| rule as usize);
         assert_eq!(numbers, std::array::from_fn(|number| number), "all rules are there, each once");
-        assert_eq!(Rule::ALL.last(), Some(&Rule::KeepsStreams), "the last one of the list");
+        assert_eq!(Rule::ALL.last(), Some(&Rule::ConfirmsStarted), "the last one of the list");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub enum Sabotage {
     KeepsSessions,
     /// In verified mode: the mixer does not keep the order of a connection's requests.
     ForgetsStreams,
+    /// A reply that a timer makes leaves without the word of another replica.
+    BelievesTimers,
     /// In verified mode: a batch that is to run one request at a time runs as any other.
     IgnoresSequential,
     /// In verified mode: requests of a batch are rolled back in the order in which they ran.
@@ -229,6 +231,7 @@ pub(super) fn broken_by(rule: Rule) -> Sabotage {
         Rule::ComparesReads => Sabotage::ReadsUncompared,
         Rule::RewindsSessions => Sabotage::KeepsSessions,
         Rule::KeepsStreams => Sabotage::ForgetsStreams,
+        Rule::ConfirmsStarted => Sabotage::BelievesTimers,
     }
 }
 

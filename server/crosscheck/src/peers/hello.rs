@@ -11,7 +11,7 @@ use crate::shapes;
 
 /// Version of the protocol between peers, and of all that they compare: with another checksum of objects, equal objects
 /// would differ.
-pub const PROTOCOL: u8 = 14;
+pub const PROTOCOL: u8 = 15;
 /// Most settings in a hello.
 const SETTINGS: usize = 96;
 /// Most bytes of a hello: a decoder reads no more.

@@ -14,6 +14,7 @@ use super::own_clients::OwnClients;
 use super::own_wishes::OwnWishes;
 use super::scrubs::Scrubs;
 use super::settings::OwnSettings;
+use super::started_replies::{Around, StartedReplies};
 use super::state_transfer::StateTransfer;
 use super::ticks::Ticks;
 use crate::clients::{Reply, Submission};
@@ -39,6 +40,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) asked_behavior: AskedBehavior,
     pub(super) moving: OwnWishes<Move>,
     pub(super) sizing: OwnWishes<SizeWish>,
+    pub(super) started_replies: StartedReplies,
     pub(super) calls: Calls,
     pub(super) own_settings: OwnSettings,
 }
@@ -91,4 +93,12 @@ impl<S: Service, W: World> Core<S, W> {
             execution.pack_now(head);
         }
     }
+}
+
+/// The replies of requests that the service has started itself, and what they need of other stages.
+pub(super) fn started_replies<S: Service, W: World>(
+    core: &mut Core<S, W>,
+) -> (&mut StartedReplies, Around<'_, W>) {
+    let Core { started_replies, clients, order, env, group, .. } = core;
+    (started_replies, Around { clients, order, env, needed: group.faults() + 1 })
 }

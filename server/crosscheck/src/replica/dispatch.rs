@@ -59,6 +59,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 let kind = kind_in_words::<S>(kind);
                 env.keep_evidence(evidence::masked(env.settings.me, place, core, kind));
             }
+            Report::StartedReplyLost => self.core.clients.give_up_waiting(),
             Report::Named(names) => env.learn_names(names),
             Report::Large { region_id: at, objects } => objects.iter().for_each(|one| env.on_large(at, one)),
             report => {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::Replica;
 use super::agree::Watched;
+use super::core::started_replies;
 use super::execution::StallCheck;
 use super::group::{LogEnd, OwnProgress};
 use crate::Stop;
@@ -50,6 +51,8 @@ impl<S: Service, W: World> Replica<S, W> {
         self.core.compare_configuration();
         self.core.tend_moves();
         self.core.tend_size();
+        let (started_replies, around) = started_replies(&mut self.core);
+        started_replies.tick(around);
         self.leave_if_let_go();
         self.core.env.peers.seeks = self.core.executor.running.is_none();
         self.drain_if_broken();

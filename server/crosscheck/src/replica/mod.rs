@@ -40,12 +40,14 @@ mod scrubs;
 mod settings;
 mod sizing;
 mod solo;
+mod started_replies;
 mod state_transfer;
 mod status;
 pub mod stepped;
 mod stopping;
 mod ticks;
 mod tolerance;
+mod waiting_clients;
 mod waits;
 
 use std::io;
@@ -87,6 +89,7 @@ pub(crate) use own_clients::{Frontend, OpenClients};
 use own_wishes::OwnWishes;
 use scrubs::Scrubs;
 pub(crate) use solo::{Judged, Watchdog, WatchdogView};
+use started_replies::StartedReplies;
 use state_transfer::StateTransfer;
 use stopping::Stopping;
 use ticks::Ticks;
@@ -204,6 +207,7 @@ impl<S: Service, W: World> Replica<S, W> {
             asked_behavior: AskedBehavior::default(),
             moving: OwnWishes::default(),
             sizing: OwnWishes::default(),
+            started_replies: StartedReplies::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),
             env,

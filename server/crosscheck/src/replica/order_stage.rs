@@ -187,7 +187,7 @@ impl OrderStage {
         clients: &mut OwnClients<W>,
     ) -> Result<(), Corrupted> {
         tags.into_iter().try_for_each(|tag| {
-            clients.drop_reply(self.pending.take(tag)?);
+            clients.lose_reply(self.pending.take(tag)?);
             Ok(())
         })
     }

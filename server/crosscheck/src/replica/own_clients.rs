@@ -11,12 +11,14 @@ use vote::Place;
 use super::environment::Environment;
 use super::in_order::ByConnection;
 use super::pending::{PendingReply, Recipient};
+use super::waiting_clients::WaitingClients;
 use crate::admin::Buffers;
 use crate::ascending::Ascending;
 use crate::clients::thread::ThreadInput;
 use crate::clients::{self, ClientSide, Reply, ReplyTo, Submission};
 use crate::counters::ClientCounters;
 use crate::hooks::{FaultPoint, Hooks};
+use crate::later::{self, ReplyParts};
 use crate::mailbox::Mailbox;
 use crate::world::{Observation, World};
 
@@ -47,6 +49,24 @@ impl Frontend {
             }
         }
     }
+
+    /// The reply comes later.
+    fn owe(&mut self, to: ReplyTo) {
+        match self {
+            Frontend::Here(clients) => clients.owe(to),
+            Frontend::Threads(threads) => threads[to.thread(threads.len())].send(ThreadInput::Owe(to)),
+        }
+    }
+
+    /// The same as [`Frontend::answer`] after [`Frontend::owe`].
+    fn answer_owed(&mut self, to: ReplyTo, reply: Option<Reply>) {
+        match self {
+            Frontend::Here(clients) => clients.answer_owed(to, reply),
+            Frontend::Threads(threads) => {
+                threads[to.thread(threads.len())].send(ThreadInput::Owed(to, reply));
+            }
+        }
+    }
 }
 
 /// Opens the client side; it gets the order thread's world, with its poll.
@@ -64,6 +84,8 @@ pub(super) struct OwnClients<W: World> {
     submissions: Vec<Submission>,
     /// The replies owed for own batches that are being executed or voted on.
     owed: Ascending<Vec<PendingReply>>,
+    /// The clients whose replies come later.
+    waiting: WaitingClients,
     /// Where reads take no batch: the requests that take one.
     pub(super) in_order: ByConnection,
     /// Replies for operators, under their tickets, until they are taken; none for one that there is not.
@@ -80,6 +102,7 @@ impl<W: World> OwnClients<W> {
             counters,
             submissions: Vec::new(),
             owed: Ascending::default(),
+            waiting: WaitingClients::default(),
             in_order: ByConnection::default(),
             for_operators: Vec::new(),
         }
@@ -141,6 +164,7 @@ impl<W: World> OwnClients<W> {
 
     /// Advances time for clients served on this thread; returns the requests that were found meanwhile.
     pub(super) fn tick(&mut self) -> impl Iterator<Item = Submission> + '_ {
+        self.waiting.forget_closed(&self.counters);
         if let Some(clients) = self.front.as_mut().and_then(Frontend::here) {
             clients.tick(&mut self.submissions);
         }
@@ -181,6 +205,7 @@ impl<W: World> OwnClients<W> {
         while let Some(owed) = self.owed.pop_first() {
             owed.into_iter().for_each(|owed| self.drop_reply(owed.owner));
         }
+        self.give_up_waiting();
     }
 
     /// Forgets the oldest batches whose replies have all left or never will.
@@ -213,14 +238,90 @@ impl<W: World> OwnClients<W> {
         env: &mut Environment<W>,
     ) {
         env.hooks.at(FaultPoint::Release(&mut place, &mut reply));
+        if let Some(parts) = digest.and_then(|digest| later::split(&reply, digest)) {
+            return self.release_parts(owed, place, parts, env);
+        }
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
         self.externalize(owed, reply, digest);
+    }
+
+    /// Releases a reply that has parts for the clients of other requests.
+    fn release_parts(
+        &mut self,
+        owed: PendingReply,
+        place: Place,
+        ReplyParts { request_checksum, own, later }: ReplyParts,
+        env: &mut Environment<W>,
+    ) {
+        let owed = PendingReply { request_checksum, ..owed };
+        match own {
+            Some((bytes, digest)) => {
+                env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &bytes });
+                self.externalize(owed, bytes, Some(digest));
+            }
+            None => self.reply_comes_later(owed, place),
+        }
+        for (of, bytes) in later.into_iter().filter(|(of, _)| of.is_of(env.settings.me)) {
+            let place = of.place();
+            let waiting = self.waiting.take(place);
+            // The vote on the request that owes it may still go on.
+            let owed = waiting.unwrap_or_else(|| self.owed_at(place));
+            let Some(to) = owed.owner.client() else { continue };
+            env.world.see(Observation::Released { place, to: Some(to), reply: &bytes });
+            if waiting.is_none() {
+                self.externalize(
+                    owed,
+                    bytes.clone(),
+                    Some(vote::digest::reply(owed.request_checksum, &bytes)),
+                );
+                continue;
+            }
+            let voted = Some(vote::digest::reply(owed.request_checksum, &bytes));
+            let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
+            self.answer_waiting(to, Some(reply));
+        }
+    }
+
+    /// Releases what a request that the service has started itself has made for clients that wait.
+    pub(super) fn release_started(&mut self, reply: Bytes, digest: u128, env: &mut Environment<W>) {
+        self.release_to(PendingReply::NOTHING, Place::default(), reply, Some(digest), env);
+    }
+
+    /// The request at `place` has run, and its reply comes later.
+    fn reply_comes_later(&mut self, owed: PendingReply, place: Place) {
+        if let (Some(to), Some(front)) = (owed.owner.client(), &mut self.front) {
+            self.in_order.end(to);
+            front.owe(to);
+            self.waiting.add(place, owed);
+        }
+    }
+
+    fn answer_waiting(&mut self, to: ReplyTo, reply: Option<Reply>) {
+        if let Some(front) = &mut self.front {
+            front.answer_owed(to, reply);
+        }
+    }
+
+    /// Replies that come later may be among those that this replica does not have: closes the connections that wait
+    /// for one, whose clients would otherwise wait for ever.
+    pub(super) fn give_up_waiting(&mut self) {
+        for owed in self.waiting.take_all() {
+            if let Some(to) = owed.owner.client() {
+                self.answer_waiting(to, None);
+            }
+        }
     }
 
     /// There is no correct reply to the request at `place`.
     pub(super) fn give_up_reply(&mut self, place: Place) {
         let owed = self.owed_at(place);
-        self.drop_reply(owed.owner);
+        self.lose_reply(owed.owner);
+    }
+
+    /// There is no correct reply to a request that has run, and perhaps none of its parts for others.
+    pub(super) fn lose_reply(&mut self, owner: Recipient) {
+        self.drop_reply(owner);
+        self.give_up_waiting();
     }
 
     /// The end of the path: a reply goes to its connection, with the digest that was voted on or that its first run

@@ -63,7 +63,8 @@ impl<R> BatchRows<R> {
         }
         self.is_long |= matches!(&work, Work::Control(control) if control.is_long(env.settings.me));
         let of_client = !Control::is_control(&request.bytes);
-        let place = InBatch { batch: self.batch.clone(), number, mine, of_client, checksum, position };
+        let (batch, origin) = (self.batch.clone(), delivered.batch.origin);
+        let place = InBatch { batch, number, origin, mine, of_client, checksum, position };
         let row = BatchRow { request: Job::new(work, request, Some(place)), footprint, stream: None };
         self.rows.push_mut(row)
     }

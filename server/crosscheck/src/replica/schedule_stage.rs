@@ -6,7 +6,7 @@ use order::{Batch, Delivered};
 use schedule::Footprint;
 
 use super::clocks::Timekeeper;
-use super::core::Core;
+use super::core::{Core, started_replies};
 use super::environment::Environment;
 use super::execution::Execution;
 use super::group::Group;
@@ -43,8 +43,7 @@ impl<S: Service, W: World> Core<S, W> {
         let running = RunningBatch::new(batch, time_us, origin, delivered.batch.len());
         let mut rows = BatchRows::new(running, delivered.batch.len());
         let mut owed = Vec::with_capacity(owners.len());
-        let (mut checkpoint, mut wanting) = (None, Vec::new());
-        let (mut moves, mut sizes) = (Vec::new(), Vec::new());
+        let (mut checkpoint, mut controls) = (None, Controls::default());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
             let request = (delivered, number, request);
@@ -62,10 +61,11 @@ impl<S: Service, W: World> Core<S, W> {
                     checkpoint = Some((*session, *limit))
                 }
                 Work::Control(Control::ActAs { .. } | Control::Set { .. }) => {
-                    wanting.push((number, delivered, number));
+                    controls.wanting.push((number, delivered, number));
                 }
-                Work::Control(Control::Move { .. }) => moves.push((delivered, number)),
-                Work::Control(Control::Size(_)) => sizes.push((delivered, number)),
+                Work::Control(Control::Move { .. }) => controls.moves.push((delivered, number)),
+                Work::Control(Control::Size(_)) => controls.sizes.push((delivered, number)),
+                Work::Control(Control::Answered { digests }) => controls.answered.extend_from_slice(digests),
                 _ => {}
             }
             if let (Some(owner), Some(place)) = (owners.get(number), &row.request.place) {
@@ -76,9 +76,8 @@ impl<S: Service, W: World> Core<S, W> {
         if !rows.batch.awaits(delivered.batch.len()) {
             return self.env.replace(Corrupted::Results);
         }
-        let controls = Controls { moves: &moves, sizes: &sizes, wanting: &wanting };
         let stages = (&mut self.order, &mut self.group, &mut self.time);
-        if !take_effect(controls, batch, (&mut rows, execution), stages, &mut self.env) {
+        if !take_effect(&controls, batch, (&mut rows, execution), stages, &mut self.env) {
             return;
         }
         if let Some((session, limit)) = checkpoint {
@@ -100,6 +99,8 @@ impl<S: Service, W: World> Core<S, W> {
         });
         execution.append(delivered.index, entry, rows.is_long);
         self.executor.watchdog_view.execute(execution.oldest());
+        let (replies, around) = started_replies(self);
+        replies.on_answered(origin, &controls.answered, around);
         if let Some(time_us) = newest {
             let _ = self.time.check_ordered_time(time_us, &mut self.order, &mut self.env);
         }
@@ -107,15 +108,17 @@ impl<S: Service, W: World> Core<S, W> {
 }
 
 /// Requests of the pipeline in a delivered batch that change what the replicas know of the group, by their numbers.
+#[derive(Default)]
 struct Controls<'a> {
-    moves: &'a [(&'a Delivered, usize)],
-    sizes: &'a [(&'a Delivered, usize)],
-    wanting: &'a [(usize, &'a Delivered, usize)],
+    moves: Vec<(&'a Delivered, usize)>,
+    sizes: Vec<(&'a Delivered, usize)>,
+    wanting: Vec<(usize, &'a Delivered, usize)>,
+    answered: Vec<u128>,
 }
 
 /// Carries these requests of batch `batch` out. False if this replica ends.
 fn take_effect<S: Service, W: World>(
-    Controls { moves, sizes, wanting }: Controls<'_>,
+    Controls { moves, sizes, wanting, answered: _ }: &Controls<'_>,
     batch: u64,
     (rows, execution): (&mut BatchRows<S::Request>, &mut Execution<S>),
     (order, group, time): (&mut OrderStage, &mut Group, &mut Timekeeper),

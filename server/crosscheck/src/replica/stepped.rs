@@ -234,15 +234,15 @@ impl<S: Service, W: World> Stepped<S, W> {
         let request_checksums = &mut self.request_checksums;
         let mut waited = |to: ReplyTo| request_checksums.remove(&(to.slot, to.generation, to.sequence));
         let answer = |answer| match answer {
-            ThreadInput::Reply(to, reply) => {
+            ThreadInput::Reply(to, reply) | ThreadInput::Owed(to, Some(reply)) => {
                 let right = waited(to) == Some(reply.request_checksum);
                 Some((to, right.then_some(reply.bytes)))
             }
-            ThreadInput::Drop(to) => {
+            ThreadInput::Drop(to) | ThreadInput::Owed(to, None) => {
                 waited(to);
                 Some((to, None))
             }
-            ThreadInput::Serve(_) | ThreadInput::Drain | ThreadInput::Stop => None,
+            ThreadInput::Owe(_) | ThreadInput::Serve(_) | ThreadInput::Drain | ThreadInput::Stop => None,
         };
         answers.into_iter().filter_map(answer).collect()
     }

@@ -8,13 +8,17 @@ mod replica;
 pub use determinism::{Difference, check_deterministic};
 pub use replica::{Replica, RequestEnd};
 
+use std::cell::Cell;
+
 use execute::{End, Protection, Repeat, Runner};
 use object::Protect;
-use schedule::{Lock, Outcome, Turn};
+use schedule::{Lock, Origin, Outcome, Turn};
+use vote::Place;
 
 use crate::Cx;
 
 use crate::job::{Job, Work};
+use crate::later::{HasParts, Owed};
 use crate::service::Service;
 use crate::worker::{ScheduleCx, decode_again};
 
@@ -37,22 +41,32 @@ fn handle<S: Service>(
     turn: &mut Turn<'_, Job<S::Request>>,
     runs: Runs,
     reply: &mut Vec<u8>,
-) -> (End, Outcome) {
+) -> (End, Outcome, HasParts) {
     let runner =
         Runner { locks, protection: Protection { protect: Protect::Check, undo: true }, seal_hook: &() };
-    let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
-        service.execute(&Cx::acting_as(*cx, service, behavior), request, reply)
-    };
+    let parts = Cell::new(HasParts::default());
+    let execute =
+        |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, request: &S::Request, reply: &mut Vec<u8>| {
+            // Every client is one of replica 0.
+            let own = match cx.origin() {
+                Origin::Entry { index, request } => Some(Owed::to(0, Place::new(index, request as u16))),
+                Origin::Spawned { .. } | Origin::Timer { .. } => None,
+            };
+            let cx = Cx::acting_as(*cx, service, behavior).answering(own);
+            service.execute(&cx, request, reply)?;
+            parts.set(cx.end(0, job.checksum, reply));
+            Ok(())
+        };
     let (end, outcome) = match runs {
         Runs::Once => runner.once(turn, reply, |cx, job, reply| match job.request() {
-            Some(request) => execute(cx, request, reply),
+            Some(request) => execute(cx, job, request, reply),
             None => Ok(()),
         }),
         Runs::Twice => {
             let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
                 match job.request() {
-                    Some(request) if run == 1 => execute(cx, request, reply)?,
-                    Some(_) => execute(cx, &decode_again(service, job)?, reply)?,
+                    Some(request) if run == 1 => execute(cx, job, request, reply)?,
+                    Some(_) => execute(cx, job, &decode_again(service, job)?, reply)?,
                     None => {}
                 }
                 Ok(job.checksum)
@@ -65,5 +79,5 @@ fn handle<S: Service>(
     if let (End::Panicked, Work::Service(request)) = (&end, &turn.request().work) {
         service.panicked(request, reply);
     }
-    (end, outcome)
+    (end, outcome, parts.get())
 }

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use execute::End;
 use object::{ObjectId, Region, RegionId};
 use schedule::{Access, Entry, Footprint, LockRules, Origin, Outcome, Schedule, Step, Turn, Worker};
-use vote::{Content, Packed};
+use vote::digest::{self, with_parts};
+use vote::{Content, Packed, Place};
 
 use super::{Runs, START_US, handle};
 use crate::Cx;
 use crate::job::{Job, Work};
+use crate::later::{self, HasParts, Owed};
 use crate::ordered::Control;
 use crate::overwrite::{Overwritten, overwrite};
 use crate::service::{Action, ObjectPart, Progress, Protocol, Service, declare, declared, words_of};
@@ -24,6 +26,8 @@ pub struct Replica<S: Service> {
     /// Ordered time of the next request, in microseconds since 1970. It grows by one with each request; a test may set
     /// it forward, so that timers fire.
     pub now_us: u64,
+    /// Replies to earlier requests that requests have made since they were last taken.
+    later: Vec<(Owed, Vec<u8>)>,
 }
 
 /// The outcome of a request.
@@ -48,7 +52,7 @@ impl<S: Service> Replica<S> {
             }
         });
         let worker = workers.pop().unwrap_or_else(|| unreachable!("a sequential schedule has one worker"));
-        Replica { service, schedule, worker, index: 0, now_us: START_US }
+        Replica { service, schedule, worker, index: 0, now_us: START_US, later: Vec::new() }
     }
 
     /// The service.
@@ -69,6 +73,17 @@ impl<S: Service> Replica<S> {
         let footprint = declared(&*self.service, &request);
         self.append(vec![Job::internal(request, ordered)], footprint);
         self.run_all()
+    }
+
+    /// What the request that ran last owes if its reply comes later: the handler has got the same from
+    /// [`Cx::owe_reply`].
+    pub fn owed(&self) -> Owed {
+        Owed::to(0, Place::new(self.index, 0))
+    }
+
+    /// Takes the replies that came later than their requests ([`Cx::reply_to`]).
+    pub fn take_later(&mut self) -> Vec<(Owed, Vec<u8>)> {
+        std::mem::take(&mut self.later)
     }
 
     /// Advances time by so many microseconds, and fires timers that are due by then.
@@ -182,7 +197,7 @@ impl<S: Service> Replica<S> {
                 break;
             }
             // The turn belongs to a timer that fires with the same entry.
-            let (_, outcome) =
+            let (_, outcome, _) =
                 handle((&*service, S::BEHAVIORS.newest), &locks, &mut turn, Runs::Once, &mut Vec::new());
             turn.finish(outcome);
         }
@@ -205,16 +220,33 @@ impl<S: Service> Replica<S> {
         let (mut replied, mut corrupted) = (Vec::new(), None);
         while let Step::Run(mut turn) = self.worker.next() {
             let mut reply = Vec::new();
-            let (end, outcome) =
+            let (end, outcome, parts) =
                 handle((&*self.service, S::BEHAVIORS.newest), &locks, &mut turn, Runs::Once, &mut reply);
             if let End::Corrupted(found, mut wrong) = end {
                 wrong.extend(Some((0, found.object)).filter(|_| wrong.is_empty()));
                 corrupted.get_or_insert(wrong);
-            } else if matches!(turn.origin(), Origin::Entry { .. }) {
-                replied = reply;
+            } else {
+                let (own, later) = cut(reply, turn.request().checksum, parts);
+                self.later.extend(later);
+                if matches!(turn.origin(), Origin::Entry { .. }) {
+                    replied = own;
+                }
             }
             turn.finish(outcome);
         }
         corrupted.map_or(RequestEnd::Replied(replied), RequestEnd::Corrupted)
+    }
+}
+
+/// The reply to the own client, none if that comes later, and those to others.
+fn cut(reply: Vec<u8>, checksum: u32, parts: HasParts) -> (Vec<u8>, Vec<(Owed, Vec<u8>)>) {
+    let reply = Bytes::from(reply);
+    let all = parts.any.then(|| later::split(&reply, digest::reply(with_parts(checksum), &reply)));
+    match all.flatten() {
+        Some(parts) => (
+            parts.own.map_or_else(Vec::new, |(own, _)| own.to_vec()),
+            parts.later.into_iter().map(|(owed, bytes)| (owed, bytes.to_vec())).collect(),
+        ),
+        None => (reply.to_vec(), Vec::new()),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use execute::{End, KeptRequest, Protection, Repeat, Reproduced, Runner, Stopped};
 use object::{Kept, ObjectId, Protect};
-use schedule::{Lock, Outcome, Turn};
+use schedule::{Lock, Outcome, Retry, Turn};
 use vote::digest::{self, Answer};
 use vote::{Failure, Pairs, RequestInfo, RequestResult, RunDigests};
 
@@ -15,6 +15,7 @@ use super::{Context, Report, core};
 use crate::copying::CopySeal;
 use crate::hooks::{FaultPoint, Hooks, Rule, TurnPoint};
 use crate::job::{InBatch, Job, Work};
+use crate::later::{HasParts, Owed};
 use crate::naming::Named;
 use crate::reply::Replies;
 use crate::running::RunNotes;
@@ -34,6 +35,8 @@ struct Ran {
     runs: RunDigests,
     /// In verified mode: what takes the request back.
     kept: Option<KeptRequest>,
+    /// Whether the reply has parts for other clients.
+    parts: HasParts,
 }
 
 impl<S: Service> Context<S> {
@@ -44,20 +47,20 @@ impl<S: Service> Context<S> {
         locks: &[&dyn Lock],
         replies: &mut Replies,
     ) -> Outcome {
-        let Ran { end, outcome, reproduced, runs, kept } = self.run(turn, locks, &mut replies.current);
-        let (end, outcome) = match end {
-            // In verified mode, a retry keeps its position: a wrong one only takes time.
-            End::Retry(_) if self.mode.guarded && self.mode.replicated && !self.mode.verified => {
-                match self.confirm_retry(turn, locks, &mut replies.current) {
-                    Ok(confirmed) => confirmed,
-                    Err(failure) => {
-                        self.abandon(turn, failure);
-                        return Outcome::Abandoned;
-                    }
+        let mut ran = self.run(turn, locks, &mut replies.current);
+        // In verified mode, a retry keeps its position: a wrong one only takes time.
+        let confirms = self.mode.guarded && self.mode.replicated && !self.mode.verified;
+        if matches!(ran.end, End::Retry(_)) && confirms {
+            let confirmed = self.confirm_retry(turn, locks, &mut replies.current);
+            match confirmed {
+                Ok((end, outcome, parts)) => ran = Ran { end, outcome, parts, ..ran },
+                Err(failure) => {
+                    self.abandon(turn, failure);
+                    return Outcome::Abandoned;
                 }
             }
-            end => (end, outcome),
-        };
+        }
+        let Ran { end, outcome, reproduced, runs, kept, parts } = ran;
         let kind = self.kind(turn);
         let ran = RunNotes {
             core: core(),
@@ -72,10 +75,13 @@ impl<S: Service> Context<S> {
             End::Done(touched) => {
                 self.keep(turn, kept);
                 let wrong_bits = self.strike(turn, &mut replies.current);
+                if turn.request().place.is_none() && parts.any {
+                    self.report_started_reply(turn, replies, runs, parts);
+                }
                 let started = self.started(turn);
                 self.leave_ran(turn, ran, |request_info| {
-                    let request_info = RequestInfo { kind, ..request_info };
-                    let mut result = self.result(request_info, touched.into_pairs(), replies, runs);
+                    let request_info = parts.request_info(RequestInfo { kind, ..request_info });
+                    let mut result = self.result(request_info, touched.into_pairs(), replies, runs, parts);
                     result.set_started(started);
                     result.digest ^= wrong_bits;
                     result
@@ -86,7 +92,8 @@ impl<S: Service> Context<S> {
                 // A panic is a function of the ordered log, so every healthy replica gives this same answer.
                 let runs = self.refuse(turn, replies);
                 self.leave_ran(turn, ran, |request_info| {
-                    self.result(RequestInfo { kind, ..request_info }, Pairs::new(), replies, runs)
+                    let request_info = RequestInfo { kind, ..request_info };
+                    self.result(request_info, Pairs::new(), replies, runs, HasParts::default())
                 });
                 return outcome;
             }
@@ -111,6 +118,22 @@ impl<S: Service> Context<S> {
         outcome
     }
 
+    /// A request that the service has started itself has made a reply for clients that wait.
+    fn report_started_reply(
+        &self,
+        turn: &Turn<'_, Job<S::Request>>,
+        replies: &mut Replies,
+        runs: RunDigests,
+        parts: HasParts,
+    ) {
+        let checksum = parts.checksum(turn.request().checksum);
+        let of_run = if runs.reply == 0 { digest::reply(checksum, &replies.current) } else { runs.reply };
+        (self.report)(match replies.keep() {
+            Some(reply) => Report::StartedReply { batch: turn.entry_index(), reply, digest: of_run },
+            None => Report::StartedReplyLost,
+        });
+    }
+
     /// Stores the result of a request that this replica abandons.
     fn leave_failed(
         &self,
@@ -119,10 +142,14 @@ impl<S: Service> Context<S> {
         failure: Failure,
         replies: &mut Replies,
     ) {
+        if turn.request().place.is_none() {
+            (self.report)(Report::StartedReplyLost);
+        }
         let refused = self.mode.twice.then(|| self.refuse(turn, replies));
         self.leave_ran(turn, ran, |request_info| {
             let request_info = RequestInfo { kind: ran.kind, ..request_info };
-            let reported = refused.map(|runs| self.result(request_info, Pairs::new(), replies, runs));
+            let none = HasParts::default();
+            let reported = refused.map(|runs| self.result(request_info, Pairs::new(), replies, runs, none));
             RequestResult {
                 failure: Some(failure),
                 ..reported.unwrap_or_else(|| RequestResult::abandoned(request_info, failure))
@@ -153,6 +180,7 @@ impl<S: Service> Context<S> {
         touched: Pairs,
         replies: &mut Replies,
         runs: RunDigests,
+        parts: HasParts,
     ) -> RequestResult {
         if self.mode.crosschecked || self.mode.verified {
             // What V compares of the state is the root over all objects.
@@ -171,7 +199,10 @@ impl<S: Service> Context<S> {
         if self.mode.twice {
             return RequestResult::of_two_runs(request_info, touched, reply, runs);
         }
-        RequestResult { reply, ..RequestResult::unvoted(request_info, Bytes::new()) }
+        // Nothing else shows that it has parts.
+        let of_parts = reply.as_ref().filter(|_| parts.any);
+        let reply_digest = of_parts.map_or(0, |reply| digest::reply(request_info.checksum, reply));
+        RequestResult { reply, reply_digest, ..RequestResult::unvoted(request_info, Bytes::new()) }
     }
 
     /// Runs the handler once; or until two runs agree, where no vote could show which replica is wrong.
@@ -180,29 +211,31 @@ impl<S: Service> Context<S> {
         let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
         let mut wrong_runs = None;
         self.hooks.at_turn(turn, TurnPoint::Runs(&mut wrong_runs));
-        let wrong_runs = Cell::new(wrong_runs);
-        let execute = |cx: &ScheduleCx<'_, S>, request: &S::Request, reply: &mut Vec<u8>| {
-            // Once, where no fault is injected.
-            (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
-                reply.clear();
-                self.service.execute(&self.cx(cx), request, reply)
-            })
-        };
+        let (wrong_runs, parts) = (Cell::new(wrong_runs), Cell::new(HasParts::default()));
+        let own = turn.request().place.as_ref().and_then(InBatch::owed);
+        let execute =
+            |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, request: &S::Request, reply: &mut Vec<u8>| {
+                // Once, where no fault is injected.
+                (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
+                    parts.set(self.execute(cx, request, (own, job.checksum), reply)?);
+                    Ok(())
+                })
+            };
         if self.mode.twice || self.alone.load(Ordering::Relaxed) {
             let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
                 match job.request() {
-                    Some(request) if run == 1 => execute(cx, request, reply)?,
-                    Some(_) => execute(cx, &decode_again(&*self.service, job)?, reply)?,
+                    Some(request) if run == 1 => execute(cx, job, request, reply)?,
+                    Some(_) => execute(cx, job, &decode_again(&*self.service, job)?, reply)?,
                     None => {}
                 }
-                Ok(job.checksum)
+                Ok(parts.get().checksum(job.checksum))
             };
             let repeat = Repeat { handler, started: Job::bytes };
             let (end, outcome, how, runs) = runner.reproduced(turn, reply, &repeat);
-            return Ran { end, outcome, reproduced: Some(how), runs, kept: None };
+            return Ran { end, outcome, reproduced: Some(how), runs, kept: None, parts: parts.get() };
         }
         let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
-            job.request().map_or(Ok(()), |request| execute(cx, request, reply))
+            job.request().map_or(Ok(()), |request| execute(cx, job, request, reply))
         };
         let runs = RunDigests::default();
         if self.mode.verified {
@@ -211,10 +244,24 @@ impl<S: Service> Context<S> {
             let (end, outcome, kept) = runner.once_keeping(turn, reply, room, handler);
             // While the locks are held: it is behind every request that it has seen.
             let kept = Some(KeptRequest { stamp: turn.stamp(), answer: 0, kept });
-            return Ran { end, outcome, reproduced: None, runs, kept };
+            return Ran { end, outcome, reproduced: None, runs, kept, parts: parts.get() };
         }
         let (end, outcome) = runner.once(turn, reply, handler);
-        Ran { end, outcome, reproduced: None, runs, kept: None }
+        Ran { end, outcome, reproduced: None, runs, kept: None, parts: parts.get() }
+    }
+
+    /// Runs the handler once, for a request with this ordered checksum; `own` is its reply, if that comes later.
+    fn execute(
+        &self,
+        cx: &ScheduleCx<'_, S>,
+        request: &S::Request,
+        (own, checksum): (Option<Owed>, u32),
+        reply: &mut Vec<u8>,
+    ) -> Result<HasParts, Retry> {
+        reply.clear();
+        let cx = self.cx(cx).answering(own);
+        self.service.execute(&cx, request, reply)?;
+        Ok(cx.end(self.me, checksum, reply))
     }
 
     /// The context of a handler that runs now.
@@ -268,7 +315,7 @@ impl<S: Service> Context<S> {
         turn: &mut Turn<'_, Job<S::Request>>,
         locks: &[&dyn Lock],
         reply: &mut Vec<u8>,
-    ) -> Result<(End, Outcome), Failure> {
+    ) -> Result<(End, Outcome, HasParts), Failure> {
         let Ok(request) = self.service.decode(&turn.request().ordered) else { return Err(Failure::Request) };
         if turn.request().place.is_some() {
             let declared = declared(&*self.service, &request);
@@ -281,10 +328,13 @@ impl<S: Service> Context<S> {
         let seal_hook = self.copy_seal();
         let runner = Runner { locks, protection: self.protection(), seal_hook: &seal_hook };
         turn.repeat(false);
-        let handler = |cx: &ScheduleCx<'_, S>, _: &Job<S::Request>, reply: &mut Vec<u8>| {
-            self.service.execute(&self.cx(cx), &request, reply)
+        let (own, mut parts) = (turn.request().place.as_ref().and_then(InBatch::owed), HasParts::default());
+        let handler = |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
+            parts = self.execute(cx, &request, (own, job.checksum), reply)?;
+            Ok(())
         };
-        Ok(runner.once(turn, reply, handler))
+        let (end, outcome) = runner.once(turn, reply, handler);
+        Ok((end, outcome, parts))
     }
 
     /// Replaces the current reply by the one of a request that has no effect. Where a node compares with itself, it is

@@ -68,6 +68,11 @@ impl<R> Plans<R> {
         self.shared.want(request, back_to, self.appended);
     }
 
+    /// See [`SharedSchedule::first_deadline`].
+    pub fn first_deadline(&self) -> u64 {
+        self.shared.first_deadline()
+    }
+
     /// Wants a boundary that puts another state in the place of this one, of which every batch appended so far is
     /// dropped.
     pub fn want_state(&self, request: R, state: &DispatcherState<R>) {

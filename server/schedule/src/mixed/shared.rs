@@ -140,6 +140,13 @@ impl<R> SharedSchedule<R> {
         after.saved(batch.entry.index)
     }
 
+    /// The ordered time at which the next batch has something to run that requests have started: at once, or when the
+    /// first timer is due; the end of time if there is nothing.
+    pub fn first_deadline(&self) -> u64 {
+        let ScheduleState { time_us, queue, timers, .. } = &*self.versions.lock().newest;
+        if queue.is_empty() { timers.first_deadline() } else { time_us.saturating_add(1) }
+    }
+
     /// The state that a boundary between two batches finds.
     pub fn state_between(&self) -> DispatcherState<R> {
         let versions = self.versions.lock();

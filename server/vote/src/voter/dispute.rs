@@ -82,9 +82,11 @@ impl Voter {
         let valid = verdict.with(Status::Valid);
         let Some(record) = self.ballots.window.get(place.batch) else { return };
         let right = right_delta(record, place.request, agreed);
-        let own = &record.requests()[place.request as usize];
-        let owed = own.request_info.mine;
         let failed_here = !valid.contains(me);
+        let is_part_owed = failed_here && self.ballots.owe_parts(place, right.as_ref());
+        let Some(record) = self.ballots.window.get(place.batch) else { return };
+        let own = &record.requests()[place.request as usize];
+        let owed = own.request_info.mine || is_part_owed;
         if owed && own.failure.is_none() && !own.has_reply() {
             // A reply for which there was no room is not fetched either.
             self.replies.drop_reply(place, Dropped::NoRoom, &mut self.ballots, round);

@@ -8,7 +8,7 @@ use super::{Ballots, Case, Round};
 use crate::command::{Command, Dropped};
 use crate::config::{Replica, Set};
 use crate::digest::{self, Answer};
-use crate::event::Place;
+use crate::event::{Place, RequestInfo};
 use crate::evidence::FaultStage;
 use crate::limits::*;
 use crate::message::{Ask, Message};
@@ -31,7 +31,8 @@ pub(crate) struct OwedReplies {
 /// One reply that is being fetched.
 #[derive(Debug)]
 struct Fetch {
-    /// This replica's checksum of the request: bytes that answer another one are not accepted.
+    /// This replica's checksum of the request, and once it is known that of the right answer: bytes that answer another
+    /// request are not accepted.
     request_checksum: u32,
     /// Length and digest that f+1 replicas agreed on; unknown until a peer's pairs have come.
     wanted: Option<(u64, u128)>,
@@ -135,12 +136,14 @@ impl OwedReplies {
             return;
         };
         fetch.wanted = Some((bytes, digest));
+        fetch.request_checksum = right;
         // The others' answer belongs to another request than that of this replica's client: this replica has exchanged
         // two requests. And no replica keeps a long reply for another one.
-        if right != request_checksum || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
+        let is_other = !digest::are_of_one_request(right, request_checksum);
+        if is_other || bytes > KEPT_REPLY_BYTES_MAX as u64 || fetch.has_no_source() {
             return self.drop_reply(place, Dropped::NotFetched, ballots, round);
         }
-        if bytes == 0 && digest::reply(request_checksum, &[]) == digest {
+        if bytes == 0 && digest::reply(right, &[]) == digest {
             return self.reply_repaired(place, ballots, round);
         }
         self.waiting.insert(place);
@@ -303,6 +306,21 @@ impl OwedReplies {
 }
 
 impl Ballots {
+    /// This replica has failed at a request that it need not answer, and the right reply has parts: one of them may be
+    /// for a client here. Returns whether the reply is owed now.
+    pub(super) fn owe_parts(&mut self, place: Place, right: Option<&Delta>) -> bool {
+        let Some(record) = self.window.get_mut(place.batch) else { return false };
+        let own = record.own.as_mut().and_then(|own| own.get_mut(usize::from(place.request)));
+        let (Some(own), Some(right)) = (own, right) else { return false };
+        let RequestInfo { checksum, mine, .. } = &mut own.request_info;
+        let has_parts = right.answer.request_checksum == digest::with_parts(*checksum);
+        if has_parts && !*mine {
+            *mine = true;
+            record.owed += 1;
+        }
+        has_parts
+    }
+
     /// Marks a reply as no longer owed, and drops this replica's bytes of it; false when it was not owed.
     fn close_owed(&mut self, place: Place) -> bool {
         let Some(record) = self.window.get_mut(place.batch) else { return false };

@@ -113,14 +113,18 @@ fn leave<S: Service, W: World>(
 ) {
     let (Recipient::Client(_), true) = (owed.owner, env.settings.mode.twice) else {
         return match result.reply {
+            // It has parts, and nothing else is digested.
+            Some(reply) if result.reply_digest != 0 => {
+                clients.release_to(owed, place, reply, Some(result.reply_digest), env);
+            }
             Some(reply) => clients.externalize(owed, reply, None),
-            None => clients.drop_reply(owed.owner),
+            None => clients.lose_reply(owed.owner),
         };
     };
     match (vote::twice_may_leave(&result), result.reply) {
         (Ok(digest), Some(reply)) => clients.release_to(owed, place, reply, Some(digest), env),
         (Err(Withheld::Corrupt), _) => {
-            clients.drop_reply(owed.owner);
+            clients.lose_reply(owed.owner);
             env.tally.failed_checks += 1;
             let kind = kind_in_words::<S>(result.request_info.kind);
             env.keep_evidence(evidence::changed_after_runs(env.settings.me, place, kind));
@@ -128,6 +132,6 @@ fn leave<S: Service, W: World>(
                 env.replace(Corrupted::Reply);
             }
         }
-        _ => clients.drop_reply(owed.owner),
+        _ => clients.lose_reply(owed.owner),
     }
 }

@@ -18,7 +18,7 @@ use order::{Delivered, FrameKind, Tolerance};
 use vote::limits::Occupancy;
 
 use super::copies::WholeCopy;
-use super::core::Core;
+use super::core::{Core, started_replies};
 use super::disk_states::StateUse;
 use super::execution::{Execution, VerifiedProgress};
 use super::order_stage::{ReadOrder, SortsReads};
@@ -292,6 +292,10 @@ fn on_state_report<S: Service, W: World>(report: Report, core: &mut Core<S, W>) 
                     core.transfer.forget_requested();
                 }
             }
+        }
+        Report::StartedReply { reply, digest, .. } => {
+            let (replies, around) = started_replies(core);
+            replies.on_made(reply, digest, around);
         }
         other => return Some(other),
     }

@@ -259,6 +259,7 @@ impl<S: Service, W: World> Agreement<S, W> for Voted {
         if let (Some(execution), true) = (&core.executor.running, self.voter.is_some()) {
             core.scrubs.order_next(execution.locks(), &mut core.order, core.env.world.now_us());
         }
+        core.order_due_timer();
         self.vote(Event::Tick, core);
     }
 

@@ -200,7 +200,7 @@ impl<S: Service> Hall<S> {
         }
         seen.kind = kind;
         let (acting, runs) = ((&*self.service, self.acts_as(turn.entry_index())), self.variant.runs);
-        let (end, outcome) = handle(acting, locks, turn, runs, &mut seen.did.reply);
+        let (end, outcome, _) = handle(acting, locks, turn, runs, &mut seen.did.reply);
         seen.did.ended = match end {
             End::Done(touched) => {
                 seen.did.pairs = touched.pairs().to_vec();

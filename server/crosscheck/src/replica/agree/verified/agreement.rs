@@ -53,6 +53,11 @@ impl<S: Service, W: World> Agreement<S, W> for Verified {
                 core.on_executed(&mut executed);
                 self.on_executed(executed.batch, executed.results);
             }
+            Report::StartedReply { batch, reply, digest } if !self.is_rolling_back() => {
+                if let Some(batch) = super::unstable(&mut self.unstable, batch) {
+                    batch.started_replies.push((reply, digest));
+                }
+            }
             Report::BatchEnded(ended) => self.on(core).on_batch_ended(ended),
             Report::Damaged { batch, objects } => self.on(core).on_damaged(batch, objects),
             Report::Boundary(done) => self.on(core).on_boundary(done),

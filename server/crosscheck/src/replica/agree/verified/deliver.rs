@@ -13,6 +13,7 @@ use crate::job::{Job, Work};
 use crate::limits;
 use crate::ordered::Control;
 use crate::replica::copies::{self, Copies};
+use crate::replica::core::started_replies;
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
 use crate::replica::order_stage::OrderStage;
@@ -37,6 +38,8 @@ struct MixedRows<R> {
     wanting: Vec<(usize, usize, usize)>,
     /// Those that say where a replica is to be.
     moves: Vec<(usize, usize)>,
+    /// Those that say which replies requests have made that the service has started itself.
+    answered: Vec<(u8, Vec<u128>)>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -74,14 +77,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if let Some(speculation) = &mut stage.speculation {
             running.furnish(speculation.rooms(len));
         }
-        let mut mixed = MixedRows {
-            rows: BatchRows::new(running.clone(), len),
-            keys: Vec::with_capacity(len + 1),
-            tags: Vec::new(),
-            copied: Vec::new(),
-            wanting: Vec::new(),
-            moves: Vec::new(),
-        };
+        let mut mixed = MixedRows::new(running.clone(), len);
         for (number, part) in parts.iter().enumerate() {
             mixed.add((number, part), execution, &mut self.core.env);
         }
@@ -104,7 +100,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         let plan = plan(&mut stage.mixer, &mixed.keys, sequential, &self.core.env.hooks);
         self.core.env.world.see(Observation::Speculated { batch: number, parts: &parts, order: &order });
         let results = (len == 0).then(Vec::new);
-        let MixedRows { rows: BatchRows { rows, is_long, .. }, tags, .. } = mixed;
+        let MixedRows { rows: BatchRows { rows, is_long, .. }, tags, answered, .. } = mixed;
         if stage.unstable.len() >= limits::UNSTABLE_BATCHES {
             stage.give_up_oldest(number, execution);
         }
@@ -119,11 +115,16 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             tags,
             results,
             ended: None,
+            started_replies: Vec::new(),
             damaged: Vec::new(),
             version: None,
             parts: TokenParts::default(),
         });
         self.core.executor.watchdog_view.execute(execution.oldest());
+        for (origin, digests) in answered {
+            let (replies, around) = started_replies(self.core);
+            replies.on_answered(origin, &digests, around);
+        }
         if let Some(time_us) = newest
             && self.core.time.check_ordered_time(time_us, &mut self.core.order, &mut self.core.env)
         {
@@ -133,6 +134,19 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 }
 
 impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
+    /// No rows of `batch` yet, which has so many requests.
+    fn new(batch: Arc<RunningBatch>, requests: usize) -> Self {
+        MixedRows {
+            rows: BatchRows::new(batch, requests),
+            keys: Vec::with_capacity(requests + 1),
+            tags: Vec::new(),
+            copied: Vec::new(),
+            wanting: Vec::new(),
+            moves: Vec::new(),
+            answered: Vec::new(),
+        }
+    }
+
     /// Adds the requests of one part.
     fn add<S: Service<Request = R>, W: World>(
         &mut self,
@@ -158,6 +172,9 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                             self.wanting.push((usize::from(number), part_number, at));
                         }
                         Work::Control(Control::Move { .. }) => self.moves.push((part_number, at)),
+                        Work::Control(Control::Answered { digests }) => {
+                            self.answered.push((part.batch.origin, digests.clone()));
+                        }
                         Work::Control(control @ Control::Checkpoint { .. }) => {
                             self.copied.push((control.clone(), Footprint::all()));
                         }

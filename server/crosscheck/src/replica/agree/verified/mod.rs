@@ -30,6 +30,7 @@ mod yielding;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use execute::{Speculation, TokenParts};
 use object::{ObjectId, RegionId};
 use order::{Delivered, FrameKind, PrimaryView};
@@ -136,6 +137,8 @@ struct UnstableBatch {
     results: Option<Vec<RequestResult>>,
     /// Once it has ended.
     ended: Option<EntryEnd>,
+    /// Replies that requests made which the service had started itself.
+    started_replies: Vec<(Bytes, u128)>,
     /// Corrupted objects that were to be packed behind it.
     damaged: Vec<(RegionId, ObjectId)>,
     /// Once all before have ended too: the state after it.

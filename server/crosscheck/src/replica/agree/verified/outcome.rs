@@ -4,13 +4,14 @@ use execute::{NotRolledBack, Speculation};
 use order::PrimaryView;
 use verify::limits::IDENTITY_VIEWS;
 use verify::{ExecutorCommand, ExecutorEvent, Slot, Slots, VerifierCommand, VerifyMessage, Version};
-use vote::{Place, Withheld};
+use vote::{Place, RequestResult, Withheld};
 use wire::ReplicaId;
 
 use super::repairing::Repairing;
 use super::{RollingBack, Speculator, UnstableBatch, are_two};
 use crate::boundary::BoundaryDone;
 use crate::hooks::{FaultPoint, Hooks, Rule};
+use crate::replica::core::started_replies;
 use crate::replica::pending::PendingReply;
 use crate::service::{Service, kind_in_words};
 use crate::state::StateProof;
@@ -150,7 +151,7 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
 
     /// The replies of a batch leave.
     fn release_batch(&mut self, batch: UnstableBatch) {
-        let UnstableBatch { number, order, tags, results, version, parts, .. } = batch;
+        let UnstableBatch { number, order, tags, results, version, parts, started_replies: made, .. } = batch;
         self.stage.stable_order = order;
         if let Some(Version { token, .. }) = version {
             let proof = StateProof { token, parts };
@@ -166,25 +167,38 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
             let (Some(owner), Some(result)) = (owner, results.get_mut(usize::from(request))) else {
                 continue;
             };
-            let place = Place::new(number, request);
             let owed = PendingReply { owner, request_checksum: result.request_info.checksum };
-            match (vote::verified_may_leave(result, result.digest), result.reply.take()) {
-                (Ok(digest), Some(reply)) => {
-                    self.core.clients.release_to(owed, place, reply, Some(digest), &mut self.core.env);
-                }
-                (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
-                    self.core.env.tally.failed_checks += 1;
-                    self.core.env.tally.own_faults += 1;
-                    let kind = kind_in_words::<S>(result.request_info.kind);
-                    self.core.env.keep_evidence(evidence::changed_after_agreement(
-                        self.core.env.settings.me,
-                        place,
-                        kind,
-                    ));
-                    self.core.clients.drop_reply(owed.owner);
-                }
-                _ => self.core.clients.drop_reply(owed.owner),
+            self.release(owed, Place::new(number, request), result);
+            result.request_info.mine = false;
+        }
+        // What is left has parts for clients of this replica, and was ordered by another one.
+        for (request, result) in results.iter_mut().enumerate().filter(|(_, of)| of.request_info.mine) {
+            self.release(PendingReply::NOTHING, Place::new(number, request as u16), result);
+        }
+        for (reply, digest) in made {
+            let (replies, around) = started_replies(self.core);
+            replies.on_made(reply, digest, around);
+        }
+    }
+
+    /// A reply leaves.
+    fn release(&mut self, owed: PendingReply, place: Place, result: &mut RequestResult) {
+        match (vote::verified_may_leave(result, result.digest), result.reply.take()) {
+            (Ok(digest), Some(reply)) => {
+                self.core.clients.release_to(owed, place, reply, Some(digest), &mut self.core.env);
             }
+            (Err(Withheld::Corrupt), _) if result.failure.is_none() => {
+                self.core.env.tally.failed_checks += 1;
+                self.core.env.tally.own_faults += 1;
+                let kind = kind_in_words::<S>(result.request_info.kind);
+                self.core.env.keep_evidence(evidence::changed_after_agreement(
+                    self.core.env.settings.me,
+                    place,
+                    kind,
+                ));
+                self.core.clients.lose_reply(owed.owner);
+            }
+            _ => self.core.clients.lose_reply(owed.owner),
         }
     }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crosscheck::faults::ThreadRole;
 use crosscheck::stepped::{ReplyTo, Startup, Stepped};
 use crosscheck::{
-    Action, ClientAccess, ClientCounters, Durability, GroupKey, MakeProtocol, Mode, NewConnection, Progress,
-    Protocol, Settings,
+    Action, ClientAccess, ClientAddress, ClientCounters, ConnectionId, Durability, GroupKey, MakeProtocol,
+    Mode, NewConnection, Progress, Protocol, Settings,
 };
 use order::{MemoryLog, RaftConfig};
 use wire::SplitMix64;
@@ -52,6 +52,7 @@ pub enum ClientAnswer {
 
 /// A replica's process.
 pub struct Process<W: Workload> {
+    me: u8,
     /// The shipped pipeline.
     pub replica: Stepped<W::Service, Surroundings>,
     make_protocol: MakeProtocol<W::Protocol>,
@@ -229,12 +230,15 @@ impl<W: Workload> Process<W> {
             Duration::from_micros(time_us)
         }));
         let (counters, born_us) = (Arc::new(ClientCounters::default()), network.now_us());
-        Ok(Process { replica, make_protocol, counters, born_us, sessions, owed })
+        Ok(Process { me, replica, make_protocol, counters, born_us, sessions, owed })
     }
 
     /// Opens a client's connection; returns its generation.
     pub fn open(&mut self, slot: u32, generation: u32) {
-        let accepted = NewConnection { counters: self.counters.clone(), offers_tls: false };
+        let number = u64::from(generation) << 32 | u64::from(slot);
+        let id = ConnectionId::new(self.me, self.replica.process(), number);
+        let (counters, peer) = (self.counters.clone(), ClientAddress::Unix);
+        let accepted = NewConnection { id, peer, counters, offers_tls: false };
         let protocol = (self.make_protocol)(&accepted);
         let session =
             ClientSession { protocol, input: Vec::new(), generation, places: VecDeque::new(), first: 0 };

@@ -14,6 +14,11 @@ use crate::settings::Settings;
 /// Counters of a replica's client side that a service may want to show, and the settings that belong to them.
 #[derive(Debug, Default)]
 pub struct ClientCounters {
+    /// The replica, from 0, and its process: its incarnation, once clients are served. Both are a part of the names of
+    /// connections.
+    pub replica: u8,
+    /// See [`ClientCounters::replica`].
+    pub process: AtomicU64,
     /// Most connections at the same time.
     pub connections_max: AtomicU64,
     /// The TCP port of the clients.
@@ -105,6 +110,7 @@ impl ClientCounters {
     /// Counters of zero, with the values of the settings.
     pub fn of(settings: &Settings) -> Self {
         ClientCounters {
+            replica: settings.me,
             connections_max: AtomicU64::new(settings.max_connections as u64),
             port: AtomicU64::new(u64::from(settings.clients.port())),
             listen: Some(settings.clients),

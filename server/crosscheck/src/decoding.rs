@@ -55,6 +55,7 @@ fn control_footprint(control: &Control, locks: u32) -> Footprint {
         | Control::Set { .. }
         | Control::Move { .. }
         | Control::Size(_)
+        | Control::Gone { .. }
         | Control::Answered { .. } => Footprint::new(),
         // No other request runs meanwhile.
         Control::ActAs { .. } => Footprint::all(),

@@ -214,6 +214,9 @@ pub const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
 /// A process that says it is a replica, at another address, counts as there for so long: it dials again every second
 /// ([`REFUSED_PAUSE`]).
 pub const SEEN_ELSEWHERE: Duration = Duration::from_secs(5);
+/// A replica that sends nothing for so long is held for gone, with its clients' connections
+/// ([`crate::Service::closed`]).
+pub const GONE: Duration = Duration::from_secs(10);
 /// A batch for a timer that is due is requested again after so long.
 pub const TIMER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for which a replica that was let go stays at most: its votes on what it has executed may be needed.

@@ -98,6 +98,13 @@ pub enum Control {
     },
     /// A replica wants the group to grow or shrink, or a change of its size to end (`replica/sizing.rs`).
     Size(SizeWish),
+    /// A replica holds a process of another one for gone (`replica/departures.rs`).
+    Gone {
+        /// The other one.
+        replica: u8,
+        /// The incarnation that the batches of that process name.
+        incarnation: u64,
+    },
     /// Requests that the service has started itself have made replies with these digests at a replica
     /// (`replica/started_replies.rs`).
     Answered {
@@ -149,6 +156,9 @@ impl Control {
                 out.put8(CONTROL + 10);
                 wish.encode(&mut out);
             }
+            Control::Gone { replica, incarnation } => {
+                out.put8(CONTROL + 12).put8(*replica).put64(*incarnation);
+            }
             Control::Answered { digests } => {
                 out.put8(CONTROL + 11);
                 digests.iter().for_each(|digest| _ = out.put128(*digest));
@@ -178,6 +188,7 @@ impl Control {
             | Control::Set { .. }
             | Control::Move { .. }
             | Control::Size(_)
+            | Control::Gone { .. }
             | Control::Answered { .. } => false,
             Control::Recheck { by, .. } => *by == me,
             Control::Scrub { .. }
@@ -218,6 +229,7 @@ impl Control {
                 Control::Move { replica, address: String::from_utf8(address).ok()? }
             }
             10 => Control::Size(SizeWish::decode(&mut reader).ok()?),
+            12 => Control::Gone { replica: reader.u8().ok()?, incarnation: reader.u64().ok()? },
             11 => {
                 let mut digests = Vec::with_capacity(reader.remaining() / 16);
                 while !reader.is_empty() {
@@ -271,6 +283,7 @@ mod tests {
             Control::Size(SizeWish::End { change: 3 }),
             Control::Size(SizeWish::GiveUp { change: 4 }),
             Control::Answered { digests: vec![5, u128::MAX] },
+            Control::Gone { replica: 2, incarnation: 6 },
             Control::Recheck { by: 1, place: Place::new(3, 2), objects: vec![(1, ObjectId::new(2, 3))] },
         ]
     }

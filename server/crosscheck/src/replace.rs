@@ -57,6 +57,8 @@ pub enum ReplaceReason {
         /// Number of the batch.
         batch: u64,
     },
+    /// The others had not heard it for so long that they hold its clients' connections for ended.
+    HeldForGone,
     /// An operator decided that the group continues with another replica's data.
     Operator(String),
 }
@@ -155,6 +157,13 @@ impl fmt::Display for ReplaceReason {
             ReplaceReason::Diverged { batch } => {
                 write!(f, "its state after batch {batch} is not the one that the replicas have agreed on")
             }
+            ReplaceReason::HeldForGone => write!(
+                f,
+                "the other replicas did not hear this one for {} s, and the connections of its clients have ended for \
+                    the service; their clients connect again. If the machine was not stopped, look at the network \
+                    between the replicas",
+                crate::limits::GONE.as_secs()
+            ),
             ReplaceReason::Operator(what) => write!(f, "an operator decided: {what}"),
         }
     }

@@ -11,6 +11,8 @@ use wire::Malformed;
 
 use crate::Cx;
 use crate::behavior::Behaviors;
+use crate::clients::listing::ClientAddress;
+use crate::connections::{ConnectionId, ConnectionsOfReplica};
 use crate::counters::ClientCounters;
 use crate::explain::RepairedObject;
 use crate::naming::Words;
@@ -128,6 +130,14 @@ pub trait Service: Locks + Sized + Send + Sync + 'static {
     /// The same locks, while no other thread can reach the service: to load a state that was transferred.
     fn locks_mut(&mut self) -> Vec<&mut dyn Lock> {
         locks_of_mut(self)
+    }
+
+    /// A replica's process has ended, and with it these connections of its clients: the request that gives up what the
+    /// service keeps for them. It runs at one position at all replicas, and answers no client: when the replica has a
+    /// new process, or has not been heard for [`limits::GONE`](crate::limits::GONE). The end of a single connection is
+    /// [`Protocol::closed`]. Pure, and the same kind of answer for all connections.
+    fn closed(&self, _connections: ConnectionsOfReplica) -> Option<Self::Request> {
+        None
     }
 
     /// The reply to a request whose handler panicked: equal on every replica, as the panic is. Also the reply to a
@@ -306,6 +316,10 @@ pub trait Protocol: Clone + PartialEq + Send + 'static {
 /// What a protocol is told of a connection that was just accepted.
 #[derive(Clone, Debug)]
 pub struct NewConnection {
+    /// Its name, for requests that depend on the connection.
+    pub id: ConnectionId,
+    /// The other end.
+    pub peer: ClientAddress,
     /// The counters of all clients.
     pub counters: Arc<ClientCounters>,
     /// The client may ask for TLS ([`Action::StartTls`]).

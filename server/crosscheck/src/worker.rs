@@ -448,6 +448,7 @@ impl<S: Service> Context<S> {
             | Control::Set { .. }
             | Control::Move { .. }
             | Control::Size(_)
+            | Control::Gone { .. }
             | Control::Answered { .. } => {}
         }
         compared

@@ -15,6 +15,7 @@ mod batcher;
 mod body;
 mod engine;
 pub mod frame;
+mod gone;
 pub mod limits;
 mod log;
 mod moves;
@@ -39,6 +40,7 @@ pub use engine::{
     Leadership, MemberSet, NotNow, OrderEngine, Output, Outside, PrimaryView, Tolerance,
 };
 pub use frame::{Decoder, Frame, FrameError, FrameKind};
+pub use gone::{GoneProcesses, ReplicaProcess};
 pub use log::{
     Disk, DiskFile, FileLog, FileOptions, LogError, LogStore, MemoryLog, NAMES, Record, System,
     operators_remedy,

@@ -14,6 +14,7 @@ use crate::engine::{
     Leadership, OrderEngine, Output, Tolerance,
 };
 use crate::frame::FrameKind;
+use crate::gone::ReplicaProcess;
 use crate::limits;
 use crate::log::LogError;
 use crate::moves::Move;
@@ -285,6 +286,13 @@ impl<E: OrderEngine> Orderer<E> {
     pub fn want_move(&mut self, origin: u8, wish: Move, needed: usize) -> bool {
         let now_us = self.state.time_us;
         self.state.moves.want(origin, wish, needed, now_us)
+    }
+
+    /// A delivered request of this origin says that a process of a replica is gone. Once `needed` origins have said the
+    /// same at about the same ordered time, it is; returns whether that is so now.
+    pub fn want_gone(&mut self, origin: u8, process: ReplicaProcess, needed: usize) -> bool {
+        let now_us = self.state.time_us;
+        self.state.gone.want(origin, process, needed, now_us)
     }
 
     /// A delivered request of this origin, in the host's batch `batch`, says how many replicas the group is to have, in

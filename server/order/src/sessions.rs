@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use wire::{Malformed, Put, Reader};
 
+use crate::gone::GoneProcesses;
 use crate::limits;
 use crate::moves::Moves;
 use crate::sizes::GroupSizes;
@@ -26,6 +27,8 @@ pub struct State {
     pub moves: Moves,
     /// How many replicas there are, once that has changed.
     pub sizes: GroupSizes,
+    /// Which processes replicas hold for gone.
+    pub gone: GoneProcesses,
 }
 
 /// A setting of the host, in its numbers.
@@ -150,7 +153,8 @@ impl State {
         }
         // As before there was such a number, where none was ever wanted; the same holds for the moves.
         let Acting { behavior, wanted, by } = self.acting;
-        let has_sizes = self.sizes != GroupSizes::default();
+        let has_gone = !self.gone.is_empty();
+        let has_sizes = self.sizes != GroupSizes::default() || has_gone;
         let has_more = !self.settings.is_empty() || self.moves != Moves::default() || has_sizes;
         if self.acting != Acting::default() || has_more {
             out.put16(behavior).put16(wanted).put16(by);
@@ -164,7 +168,12 @@ impl State {
                 true => self.moves.encode_whole(&mut out),
                 false => self.moves.encode(&mut out),
             }
-            self.sizes.encode(&mut out);
+            if has_gone {
+                self.sizes.encode_whole(&mut out);
+                self.gone.encode(&mut out);
+            } else {
+                self.sizes.encode(&mut out);
+            }
         }
         out
     }
@@ -204,6 +213,9 @@ impl State {
                 if !reader.is_empty() {
                     state.sizes = GroupSizes::decode(&mut reader)?;
                 }
+                if !reader.is_empty() {
+                    state.gone = GoneProcesses::decode(&mut reader)?;
+                }
             } else if state.settings.is_empty() {
                 return Err(Malformed("settings that are left out are not written"));
             }
@@ -219,6 +231,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gone::ReplicaProcess;
     use crate::moves::Move;
     use crate::sizes::{SizeWish, WishedAt};
 
@@ -283,6 +296,13 @@ mod tests {
             let bytes = moved.encode();
             assert_eq!(State::decode(bytes.clone().into()), Ok(moved.clone()));
             assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+            for with_gone in [State { acting, ..state.clone() }, moved.clone()] {
+                let mut gone = State { settings: set.settings.clone(), ..with_gone };
+                gone.gone.want(1, ReplicaProcess { replica: 2, incarnation: 7 }, 2, 5);
+                let bytes = gone.encode();
+                assert_eq!(State::decode(bytes.clone().into()), Ok(gone));
+                assert!(State::decode(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])).is_err());
+            }
             for mut sized in [State { acting, ..state.clone() }, moved] {
                 let at = WishedAt { origin: 1, now_us: 5, batch: 3 };
                 sized.sizes.want(at, SizeWish::Begin { size: 3, addresses: vec![] }, 1, 5);

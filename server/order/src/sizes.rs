@@ -208,10 +208,14 @@ impl GroupSizes {
 
     /// Appends it; nothing where there never was a wish, as before there was such a thing.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let GroupSizes { count, size, before, added, change, wishes, sum: _ } = self;
-        if *count == 0 && wishes.is_empty() {
-            return;
+        if self.count > 0 || !self.wishes.is_empty() {
+            self.encode_whole(out);
         }
+    }
+
+    /// Appends it, also where there never was a wish.
+    pub(crate) fn encode_whole(&self, out: &mut Vec<u8>) {
+        let GroupSizes { count, size, before, added, change, wishes, sum: _ } = self;
         out.put32(*count).put8(*size).put8(before.0).put64(before.1).put32(added.len() as u32);
         for (&replica, address) in added {
             out.put8(replica);
@@ -225,7 +229,7 @@ impl GroupSizes {
         wishes.encode(out, |out, wish| wish.encode(out));
     }
 
-    /// Reads what [`GroupSizes::encode`] has written, to the end.
+    /// Reads what [`GroupSizes::encode`] has written.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (count, size, before) = (reader.u32()?, reader.u8()?, (reader.u8()?, reader.u64()?));
         let mut sizes = GroupSizes { count, size, before, ..GroupSizes::default() };
@@ -244,7 +248,8 @@ impl GroupSizes {
         sizes.wishes = Wishes::decode(reader, 3, SizeWish::decode)?;
         let fits = |size: u8| (limits::LEAST_REPLICAS..=limits::MOST_REPLICAS).contains(&size);
         let is_begun = count == 0 || fits(size);
-        if !is_begun || (count == 0 && sizes.wishes.is_empty()) || (count == 0 && sizes.change.is_some()) {
+        let is_left_out = count == 0 && sizes.wishes.is_empty() && reader.is_empty();
+        if !is_begun || is_left_out || (count == 0 && sizes.change.is_some()) {
             return Err(Malformed("an impossible size"));
         }
         sizes.sum = wire::crc32c(&sizes.encoded());

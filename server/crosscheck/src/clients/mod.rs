@@ -34,7 +34,7 @@ mod unsolicited_tests;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +42,7 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use object::Sealed;
 
+use crate::connections::ConnectionId;
 use crate::counters::{ClientCounters, ThreadCounters};
 use crate::limits;
 use crate::service::{MakeProtocol, NewConnection, Protocol};
@@ -664,11 +665,15 @@ impl<P: Protocol> ClientSide for Clients<P> {
             }
         };
         let offers_tls = P::ASKS_FOR_TLS && self.tls.is_some() && peer != ClientAddress::Unix;
-        let protocol = (self.make_protocol)(&NewConnection { counters: self.counters.clone(), offers_tls });
+        let (number, generation) = (self.numbers.number(slot), self.connections[slot as usize].generation);
+        let process = self.counters.process.load(Acquire);
+        let in_process = u64::from(generation) << 32 | u64::from(number);
+        let id = ConnectionId::new(self.counters.replica, process, in_process);
+        let protocol =
+            (self.make_protocol)(&NewConnection { id, peer, counters: self.counters.clone(), offers_tls });
         let connection = Connection::new(stream, protocol, self.bounds.shares.connection, self.ticks);
         self.connections[slot as usize].connection = Some(connection);
-        let id = (self.numbers.number(slot), self.connections[slot as usize].generation);
-        self.own().connections.opened(id, peer, self.ticks);
+        self.own().connections.opened((number, generation), peer, self.ticks);
         if *self.drains.as_is() {
             self.finish_step(slot, StepOutcome::Ended);
         }

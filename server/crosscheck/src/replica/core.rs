@@ -1,6 +1,6 @@
 //! The stages of a replica, without how the replicas agree on what was executed (`agree/`), which acts on them.
 
-use order::{Move, SizeWish};
+use order::{Move, ReplicaProcess, SizeWish};
 
 use super::acting::AskedBehavior;
 use super::calls::Calls;
@@ -40,6 +40,7 @@ pub(super) struct Core<S: Service, W: World> {
     pub(super) asked_behavior: AskedBehavior,
     pub(super) moving: OwnWishes<Move>,
     pub(super) sizing: OwnWishes<SizeWish>,
+    pub(super) departures: OwnWishes<ReplicaProcess>,
     pub(super) started_replies: StartedReplies,
     pub(super) calls: Calls,
     pub(super) own_settings: OwnSettings,

@@ -1,8 +1,9 @@
 //! Membership: which replicas are connected, which ones vote, and the heartbeats that they exchange.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use order::{FrameKind, Tolerance};
+use order::{FrameKind, ReplicaProcess, Tolerance};
 use vote::Event;
 use wire::Reader;
 
@@ -32,6 +33,8 @@ pub(super) struct Group {
     began_us: Option<u64>,
     /// How many further replicas may fail, as the leader told it last.
     reported: Option<Reported>,
+    /// The processes that replicas had when they were held for gone, until they have come back.
+    departed: BTreeMap<u8, u64>,
 }
 
 /// What a heartbeat tells of the replica that sends it.
@@ -128,6 +131,7 @@ impl Group {
             next_heartbeat_us: 0,
             began_us: None,
             reported: None,
+            departed: BTreeMap::new(),
         }
     }
 
@@ -369,6 +373,35 @@ impl Group {
             reporting.fold(0, |replicas, (_, replica)| replicas | 1u16 << replica)
         };
         (of(|ending| ending.stops), of(|ending| ending.owes))
+    }
+
+    /// How many replicas there are.
+    pub(super) fn replicas(&self) -> u8 {
+        self.others.len() as u8
+    }
+
+    /// Whether this replica has not been heard for so long that it is held for gone; a process that has just begun says
+    /// of none that it is.
+    pub(super) fn is_gone(&self, replica: u8, now_us: u64) -> bool {
+        let long_us = limits::GONE.as_micros() as u64;
+        let began_us = self.began_us.unwrap_or(now_us);
+        let other = self.others.get(usize::from(replica));
+        other.is_some_and(|other| now_us.saturating_sub(other.received_us.max(began_us)) > long_us)
+    }
+
+    /// This process was held for gone.
+    pub(super) fn departs(&mut self, process: ReplicaProcess) {
+        self.departed.insert(process.replica, process.incarnation);
+    }
+
+    /// Whether it was, and its replica has no other one since.
+    pub(super) fn has_departed(&self, process: ReplicaProcess) -> bool {
+        self.departed.get(&process.replica) == Some(&process.incarnation)
+    }
+
+    /// A replica has a new process.
+    pub(super) fn has_come(&mut self, replica: u8) {
+        self.departed.remove(&replica);
     }
 
     /// The next heartbeats are due.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Replica;
 use super::agree::Watched;
 use super::core::started_replies;
+use super::departures;
 use super::execution::StallCheck;
 use super::group::{LogEnd, OwnProgress};
 use crate::Stop;
@@ -51,6 +52,7 @@ impl<S: Service, W: World> Replica<S, W> {
         self.core.compare_configuration();
         self.core.tend_moves();
         self.core.tend_size();
+        departures::tend(&mut self.core);
         let (started_replies, around) = started_replies(&mut self.core);
         started_replies.tick(around);
         self.leave_if_let_go();

@@ -99,8 +99,9 @@ impl<S: Service, W: World> Replica<S, W> {
             && self.core.env.settings.behaviors.include(acts_as)
             && !self.core.env.is_observer()
             && !self.core.clients.are_served();
-        if is_new && self.core.order.orderer.engine_status().leader.is_some() {
-            match self.core.clients.serve(&self.core.env.world) {
+        let status = self.core.order.orderer.engine_status();
+        if let (true, Some(_), Some(incarnation)) = (is_new, status.leader, status.incarnation) {
+            match self.core.clients.serve(&self.core.env.world, incarnation) {
                 Ok(true) => self.phase = ReplicaPhase::Serving,
                 Ok(false) => {}
                 Err(error) => self.core.env.stop_with(Err(error.into())),

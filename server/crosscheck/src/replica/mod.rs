@@ -9,6 +9,7 @@ mod clocks;
 mod copies;
 mod copy_rate;
 mod core;
+mod departures;
 mod digests;
 mod disk_states;
 mod disk_writer;
@@ -207,6 +208,7 @@ impl<S: Service, W: World> Replica<S, W> {
             asked_behavior: AskedBehavior::default(),
             moving: OwnWishes::default(),
             sizing: OwnWishes::default(),
+            departures: OwnWishes::default(),
             started_replies: StartedReplies::default(),
             calls: Calls::default(),
             own_settings: settings::OwnSettings::default(),

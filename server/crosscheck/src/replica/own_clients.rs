@@ -118,12 +118,13 @@ impl<W: World> OwnClients<W> {
         self.front.is_some()
     }
 
-    /// Begins to serve clients; false if this was tried before.
+    /// Begins to serve clients of this process, which has this incarnation; false if this was tried before.
     ///
     /// # Errors
     /// When their socket cannot be opened.
-    pub(super) fn serve(&mut self, world: &W) -> io::Result<bool> {
+    pub(super) fn serve(&mut self, world: &W, incarnation: u64) -> io::Result<bool> {
         let Some(open) = self.open.take() else { return Ok(false) };
+        self.counters.process.store(incarnation, Ordering::Release);
         self.front = Some(open(world)?);
         Ok(true)
     }

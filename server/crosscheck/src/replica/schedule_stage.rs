@@ -13,7 +13,7 @@ use super::group::Group;
 use super::order_stage::OrderStage;
 use super::pending::PendingReply;
 use super::rows::BatchRows;
-use super::{acting, copies, moving, sizing};
+use super::{acting, copies, departures, moving, sizing};
 use crate::Corrupted;
 use crate::hooks::{FaultPoint, Hooks};
 use crate::job::{Job, Work};
@@ -46,8 +46,7 @@ impl<S: Service, W: World> Core<S, W> {
         let (mut checkpoint, mut controls) = (None, Controls::default());
         for (number, request) in delivered.batch.requests().enumerate() {
             let position = execution.next_position() + number as u64;
-            let request = (delivered, number, request);
-            let row = rows.add(request, (mine, position), execution, &mut self.env);
+            let row = rows.add((delivered, number, request), (mine, position), execution, &mut self.env);
             match &row.request.work {
                 Work::Control(control @ (Control::CopyPart { .. } | Control::CopyWanted)) => {
                     row.request.work = copies::delivered(
@@ -65,6 +64,7 @@ impl<S: Service, W: World> Core<S, W> {
                 }
                 Work::Control(Control::Move { .. }) => controls.moves.push((delivered, number)),
                 Work::Control(Control::Size(_)) => controls.sizes.push((delivered, number)),
+                Work::Control(Control::Gone { .. }) => controls.gone.push(number),
                 Work::Control(Control::Answered { digests }) => controls.answered.extend_from_slice(digests),
                 _ => {}
             }
@@ -77,7 +77,7 @@ impl<S: Service, W: World> Core<S, W> {
             return self.env.replace(Corrupted::Results);
         }
         let stages = (&mut self.order, &mut self.group, &mut self.time);
-        if !take_effect(&controls, batch, (&mut rows, execution), stages, &mut self.env) {
+        if !take_effect(&controls, delivered, (&mut rows, execution), stages, &mut self.env) {
             return;
         }
         if let Some((session, limit)) = checkpoint {
@@ -114,18 +114,23 @@ struct Controls<'a> {
     sizes: Vec<(&'a Delivered, usize)>,
     wanting: Vec<(usize, &'a Delivered, usize)>,
     answered: Vec<u128>,
+    gone: Vec<usize>,
 }
 
-/// Carries these requests of batch `batch` out. False if this replica ends.
+/// Carries these requests of what was delivered out. False if this replica ends.
 fn take_effect<S: Service, W: World>(
-    Controls { moves, sizes, wanting, answered: _ }: &Controls<'_>,
-    batch: u64,
+    Controls { moves, sizes, wanting, gone, answered: _ }: &Controls<'_>,
+    batch: &Delivered,
     (rows, execution): (&mut BatchRows<S::Request>, &mut Execution<S>),
     (order, group, time): (&mut OrderStage, &mut Group, &mut Timekeeper),
     env: &mut Environment<W>,
 ) -> bool {
     let needed = group.faults() + 1;
-    sizing::delivered(sizes, batch, (&mut *order, group, time), env)
+    let number = rows.batch.batch;
+    let goes_on = sizing::delivered(sizes, number, (&mut *order, group, time), env)
         && moving::delivered(moves, needed, order, env)
-        && acting::delivered(&mut rows.rows, (wanting, needed), execution, (order, env))
+        && acting::delivered(&mut rows.rows, (wanting, needed), execution, (order, env));
+    let ended = departures::delivered((batch, gone), needed, execution, (order, group, env));
+    ended.into_iter().for_each(|(job, footprint)| rows.add_unordered(job, footprint));
+    goes_on && env.outcome().is_none()
 }

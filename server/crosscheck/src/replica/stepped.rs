@@ -212,6 +212,11 @@ impl<S: Service, W: World> Stepped<S, W> {
         self.replica.core.env.outcome()
     }
 
+    /// The incarnation of its process, which names of its clients' connections have.
+    pub fn process(&self) -> u64 {
+        self.replica.core.order.orderer.engine_status().incarnation.unwrap_or_default()
+    }
+
     /// Whether clients are served.
     pub fn serves(&self) -> bool {
         self.replica.core.clients.are_served()

@@ -16,10 +16,11 @@ use crate::replica::copies::{self, Copies};
 use crate::replica::core::started_replies;
 use crate::replica::environment::Environment;
 use crate::replica::execution::Execution;
+use crate::replica::group::Group;
 use crate::replica::order_stage::OrderStage;
 use crate::replica::rows::BatchRows;
 use crate::replica::state_transfer::StateTransfer;
-use crate::replica::{acting, moving};
+use crate::replica::{acting, departures, moving};
 use crate::running::RunningBatch;
 use crate::service::Service;
 use crate::state;
@@ -40,6 +41,8 @@ struct MixedRows<R> {
     moves: Vec<(usize, usize)>,
     /// Those that say which replies requests have made that the service has started itself.
     answered: Vec<(u8, Vec<u128>)>,
+    /// Those that hold a process of a replica for gone.
+    gone: Vec<(usize, usize)>,
 }
 
 impl<S: Service, W: World> Speculator<'_, S, W> {
@@ -85,10 +88,12 @@ impl<S: Service, W: World> Speculator<'_, S, W> {
         if !mixed.follow(&parts, self.core.group.faults() + 1, execution, of) {
             return;
         }
-        let order = self.core.order.orderer.state().clone();
         if !running.awaits(len) {
             return self.core.env.replace(crate::Corrupted::Results);
         }
+        let of = (&mut self.core.order, &mut self.core.group, &mut self.core.env);
+        mixed.end_departed(&parts, execution, of);
+        let order = self.core.order.orderer.state().clone();
         let head = state::CheckpointHead { index, batch: number, order: order.clone() };
         let (made, of) =
             ((&mut self.core.copies, &mut self.core.transfer), (&mut self.core.order, &mut self.core.env));
@@ -144,6 +149,7 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
             wanting: Vec::new(),
             moves: Vec::new(),
             answered: Vec::new(),
+            gone: Vec::new(),
         }
     }
 
@@ -172,6 +178,7 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
                             self.wanting.push((usize::from(number), part_number, at));
                         }
                         Work::Control(Control::Move { .. }) => self.moves.push((part_number, at)),
+                        Work::Control(Control::Gone { .. }) => self.gone.push((part_number, at)),
                         Work::Control(Control::Answered { digests }) => {
                             self.answered.push((part.batch.origin, digests.clone()));
                         }
@@ -204,6 +211,23 @@ impl<R: Clone + Send + Sync + 'static> MixedRows<R> {
         }
         let wanting: Vec<_> = self.wanting.iter().map(|(row, part, at)| (*row, &parts[*part], *at)).collect();
         acting::delivered(&mut self.rows.rows, (&wanting, needed), execution, (order, env))
+    }
+
+    /// Adds what the service does because processes of replicas have ended.
+    fn end_departed<S: Service<Request = R>, W: World>(
+        &mut self,
+        parts: &[Delivered],
+        execution: &Execution<S>,
+        (order, group, env): (&mut OrderStage, &mut Group, &mut Environment<W>),
+    ) {
+        for (number, part) in parts.iter().enumerate() {
+            let of_part = self.gone.iter().filter(|(of, _)| *of == number);
+            let gone: Vec<usize> = of_part.map(|(_, at)| *at).collect();
+            let stages = (&mut *order, &mut *group, &mut *env);
+            let needed = stages.1.faults() + 1;
+            let ended = departures::delivered((part, &gone), needed, execution, stages);
+            ended.into_iter().for_each(|(job, footprint)| self.push(job, footprint));
+        }
     }
 
     /// Adds a request of the pipeline itself, which runs behind all before it.

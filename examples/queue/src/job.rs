@@ -1,8 +1,8 @@
 //! A job: a critical struct. Its body is in pieces, so that a change of its state does not sum a long one.
 
+use crosscheck::ConnectionId;
 use crosscheck::object::{Pieces, Ref, Summed, critical};
 
-use crate::request::ConnectionId;
 use crate::tube::Tube;
 
 /// Id of a job: the position of its `put`, times the number of regions, plus its tube's region. So a job that was put

@@ -19,7 +19,7 @@ mod tubes;
 pub use job::{JobId, JobState, QueuedJob};
 pub use program::QueueProgram;
 pub use protocol::BeanstalkConnection;
-pub use request::{ConnectionId, QueueCommand, QueueRequest, Sender};
+pub use request::{QueueCommand, QueueRequest, Sender};
 pub use service::WorkQueue;
 pub use tube::Tube;
 pub use tubes::Tubes;
@@ -41,10 +41,15 @@ pub const MAX_REGION_BYTES: u64 = 2 << 30;
 /// Jobs that one `kick` moves at most.
 pub const MAX_KICKED: u32 = 1_000;
 
-/// The region of a tube: FNV-1a of its name.
-pub fn region_of_tube(name: &str) -> u32 {
+/// FNV-1a of the name of a tube.
+fn hash_of(name: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let hash = name.bytes().fold(0x811c_9dc5, step);
+    name.bytes().fold(0x811c_9dc5, step)
+}
+
+/// The region of a tube.
+pub fn region_of_tube(name: &str) -> u32 {
+    let hash = hash_of(name);
     (hash ^ hash >> 16) % REGIONS
 }
 

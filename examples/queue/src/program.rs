@@ -1,6 +1,5 @@
 //! The program: the commands of every service, for this service.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crosscheck::MakeProtocol;
@@ -25,11 +24,8 @@ impl Application for QueueProgram {
     type Options = ();
 
     fn build(_options: &()) -> Result<ReplicaParts<Self>, String> {
-        #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "no handler")]
-        let make_protocol: MakeProtocol<BeanstalkConnection> = Arc::new(|_accepted| {
-            // bookkeeping: names the connection in its requests; the log has the name
-            BeanstalkConnection::new(std::hash::RandomState::new().hash_one(0))
-        });
+        let make_protocol: MakeProtocol<BeanstalkConnection> =
+            Arc::new(|accepted| BeanstalkConnection::new(accepted.id));
         Ok((WorkQueue::new(), make_protocol))
     }
 }

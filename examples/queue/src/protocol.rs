@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use crosscheck::object::to_bytes;
-use crosscheck::{Action, Progress, Protocol};
+use crosscheck::{Action, ConnectionId, Progress, Protocol};
 
-use crate::request::{ConnectionId, QueueCommand, QueueRequest, Sender};
+use crate::request::{QueueCommand, QueueRequest, Sender};
 use crate::{DEFAULT_TUBE, MAX_JOB_BYTES, MAX_NAME_BYTES, MAX_WATCHED, region_of_job, region_of_tube};
 
 /// Longest line, with its end.

@@ -1,11 +1,9 @@
 //! The requests to the queue. The log has their derived encoding.
 
 use crosscheck::object::{Kinds, Summed};
+use crosscheck::{ConnectionId, ConnectionsOfReplica};
 
 use crate::job::JobId;
-
-/// A client's connection.
-pub type ConnectionId = u64;
 
 /// A command, with what the service has to know of the connection that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Summed)]
@@ -17,9 +15,9 @@ pub struct QueueRequest {
 }
 
 /// The connection that has sent a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Summed)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Summed)]
 pub struct Sender {
-    /// The connection; none of a request that the service has started itself.
+    /// The connection; that of no client if the service has started the request itself.
     pub connection: ConnectionId,
     /// The roles that it has from now on, a bit for each: [`Sender::CLIENT`] with its first request.
     pub news: u8,
@@ -38,7 +36,7 @@ impl Sender {
     pub const ROLES: usize = 3;
 }
 
-/// A command of a client, or one that the service or an operator starts (the last three).
+/// A command of a client, or one that the service or an operator starts (the last four).
 #[derive(Clone, Debug, Kinds, PartialEq, Eq, Summed)]
 #[allow(missing_docs, reason = "beanstalkd's commands and their arguments; times are in seconds")]
 #[rustfmt::skip] // a line for each
@@ -71,6 +69,8 @@ pub enum QueueCommand {
     Quit,
     /// The connection has ended, which may hold something in these regions.
     Closed { regions: u16 },
+    /// A process of a replica has ended, and all connections of its clients with it.
+    ReplicaClosed { connections: ConnectionsOfReplica },
     /// A time has come in a region.
     Tick { region: u32, time_us: u64 },
     /// An operator lists the settings, or turns draining on or off first.
@@ -80,6 +80,12 @@ pub enum QueueCommand {
 impl QueueCommand {
     /// How many kinds clients send; those of the others are higher.
     pub const OF_CLIENTS: usize = 25;
+
+    /// The request for a command that no client sends.
+    pub fn of_service(self) -> QueueRequest {
+        let connection = ConnectionId::new(u8::MAX, 0, 0);
+        QueueRequest { command: self, sender: Sender { connection, news: 0, holding: 0 } }
+    }
 
     /// The job that it names.
     pub fn job(&self) -> Option<JobId> {

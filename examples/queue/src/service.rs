@@ -5,17 +5,19 @@ use std::fmt;
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Ref, RegionId, Shape, from_bytes, genesis, to_bytes};
 use crosscheck::schedule::{DetRwLock, Footprint, Locks, Retry, WriteGuard};
-use crosscheck::{Cx, GroupSetting, Malformed, Service, SettingsReply};
+use crosscheck::{ConnectionId, ConnectionsOfReplica, Cx, GroupSetting, Malformed, Service, SettingsReply};
 
 use crate::job::{JobId, QueuedJob};
-use crate::request::{ConnectionId, QueueCommand, QueueRequest, Sender};
+use crate::request::{QueueCommand, QueueRequest, Sender};
 use crate::stats::Counts;
 use crate::tube::Tube;
-use crate::tubes::Tubes;
-use crate::{DEFAULT_TUBE, MAX_KICKED, REGIONS, region_of_job, region_of_tube, regions_in};
+use crate::tubes::{Tubes, Wait};
+use crate::{DEFAULT_TUBE, MAX_KICKED, REGIONS, hash_of, region_of_job, region_of_tube, regions_in};
 
 /// What one timer, or the end of a connection, does at once in a region at most.
 const DONE_AT_ONCE: usize = 256;
+/// Clients that one request gives a job to at most.
+const SERVED_AT_ONCE: usize = 16;
 /// The end of a reservation during which its client is not made to wait.
 const MARGIN_US: u64 = 1_000_000;
 /// The only setting of a group.
@@ -48,6 +50,45 @@ impl<'c> OpenRegions<'c> {
             Some(tubes) => Ok(tubes),
             None => unreachable!("it was opened above"),
         }
+    }
+
+    /// Those that are open.
+    fn all(&self) -> Vec<u32> {
+        (0..REGIONS).filter(|region| self.regions[*region as usize].is_some()).collect()
+    }
+
+    /// A client waits no more.
+    fn end_wait(&mut self, place: u64, wait: &Wait) -> Result<(), Retry> {
+        regions_in(wait.regions).try_for_each(|region| {
+            self.at(region)?.end_wait(place);
+            Ok(())
+        })
+    }
+
+    /// Connections have ended, the first of which may be `from`: gives up some of what they have in these regions.
+    /// Returns whether that was all.
+    fn give_up(
+        &mut self,
+        regions: u16,
+        from: ConnectionId,
+        have_ended: impl Fn(ConnectionId) -> bool,
+    ) -> Result<bool, Retry> {
+        let mut is_all = true;
+        for region in regions_in(regions) {
+            let (waits, is_all_here) = self.at(region)?.give_up(from, &have_ended, DONE_AT_ONCE);
+            waits.iter().try_for_each(|(place, wait)| self.end_wait(*place, wait))?;
+            is_all &= is_all_here;
+        }
+        Ok(is_all)
+    }
+
+    /// When the margin of the first reservation begins that a connection has in these regions.
+    fn margin(&mut self, connection: ConnectionId, holding: u16) -> Result<u64, Retry> {
+        let mut first_us = u64::MAX;
+        for region in regions_in(holding) {
+            first_us = first_us.min(self.at(region)?.first_deadline(connection));
+        }
+        Ok(if first_us == u64::MAX { first_us } else { first_us - MARGIN_US })
     }
 
     fn of_tube(&mut self, name: &str) -> Result<&mut Tubes, Retry> {
@@ -91,16 +132,24 @@ impl WorkQueue {
             QueueCommand::ListTubesWatched { tubes } => ok(&list(tubes)),
             QueueCommand::Quit => Vec::new(),
             QueueCommand::Closed { regions } => {
-                for region in regions_in(*regions) {
-                    if !open.at(region)?.give_up(by, DONE_AT_ONCE) {
-                        let command = QueueCommand::Closed { regions: 1 << region };
-                        cx.spawn(QueueRequest { command, sender: *sender });
-                    }
+                if !open.give_up(*regions, by, |holder| holder == by)? {
+                    cx.spawn(request.clone());
+                }
+                Vec::new()
+            }
+            QueueCommand::ReplicaClosed { connections } => {
+                let from = connections.range().start;
+                if !open.give_up(u16::MAX, from, |holder| connections.contains(holder))? {
+                    cx.spawn(request.clone());
                 }
                 Vec::new()
             }
             QueueCommand::Tick { region, time_us } => {
-                open.at(*region)?.tick(*time_us, cx.now_us(), DONE_AT_ONCE);
+                let waits = open.at(*region)?.tick(*time_us, cx.now_us(), DONE_AT_ONCE);
+                self.serve(cx, open, *region)?;
+                for (place, wait) in waits {
+                    self.wait_on(cx, open, *region, (place, wait))?;
+                }
                 Vec::new()
             }
             QueueCommand::Settings { draining } => self.settings(cx, open, *draining)?,
@@ -118,7 +167,7 @@ impl WorkQueue {
         open: &mut OpenRegions<'_>,
         sender: &Sender,
         tubes: &[String],
-        _seconds: Option<u32>,
+        seconds: Option<u32>,
     ) -> Text {
         let (now_us, mut best) = (cx.now_us(), None);
         for name in tubes {
@@ -131,13 +180,59 @@ impl WorkQueue {
             let region = open.at(region_of_job(id))?;
             return Ok(with_body("RESERVED", region.reserve(job, sender.connection, now_us)));
         }
-        for region in regions_in(sender.holding) {
-            let deadline_us = open.at(region)?.first_deadline(sender.connection);
-            if deadline_us.is_some_and(|deadline_us| deadline_us <= now_us + MARGIN_US) {
-                return Ok(b"DEADLINE_SOON".to_vec());
-            }
+        let connection = sender.connection;
+        let until_us = seconds.map_or(u64::MAX, |seconds| now_us + u64::from(seconds) * 1_000_000);
+        let soon_us = open.margin(connection, sender.holding)?;
+        if soon_us <= now_us {
+            return Ok(b"DEADLINE_SOON".to_vec());
         }
-        Ok(b"TIMED_OUT".to_vec())
+        if until_us <= now_us {
+            return Ok(b"TIMED_OUT".to_vec());
+        }
+        let regions = tubes.iter().fold(0, |regions, tube| regions | 1 << region_of_tube(tube));
+        let wait = Wait::new(connection, cx.owe_reply(), until_us, (regions, sender.holding));
+        for region in regions_in(regions) {
+            open.at(region)?.wait(cx.position(), wait.clone(), tubes, until_us.min(soon_us));
+        }
+        Ok(Vec::new())
+    }
+
+    /// The timer of a client that waits has fired, if it has got no job since: it waits no more, or goes on, since a
+    /// reservation of its lasts longer now.
+    fn wait_on(
+        &self,
+        cx: &Cx<'_, Self>,
+        open: &mut OpenRegions<'_>,
+        region: u32,
+        (place, wait): (u64, Wait),
+    ) -> Result<(), Retry> {
+        if !open.at(region)?.waits(place) {
+            return Ok(());
+        }
+        let soon_us = open.margin(wait.connection, wait.holding)?;
+        let reply: &[u8] = match cx.now_us() {
+            now_us if soon_us <= now_us => b"DEADLINE_SOON\r\n",
+            now_us if wait.until_us <= now_us => b"TIMED_OUT\r\n",
+            _ => {
+                open.at(region)?.set_timer(place, wait.until_us.min(soon_us));
+                return Ok(());
+            }
+        };
+        open.end_wait(place, &wait)?;
+        cx.reply_to(wait.owed, reply);
+        Ok(())
+    }
+
+    /// Gives jobs that are ready to clients that wait.
+    fn serve(&self, cx: &Cx<'_, Self>, open: &mut OpenRegions<'_>, region: u32) -> Result<(), Retry> {
+        for _ in 0..SERVED_AT_ONCE {
+            let Some((place, wait, job)) = open.at(region)?.next_match(cx.now_us()) else { return Ok(()) };
+            open.end_wait(place, &wait)?;
+            let job = open.at(region)?.reserve(job, wait.connection, cx.now_us());
+            cx.reply_to(wait.owed, &[with_body("RESERVED", job).as_slice(), b"\r\n"].concat());
+        }
+        cx.spawn(QueueCommand::Tick { region, time_us: 0 }.of_service());
+        Ok(())
     }
 
     fn stats(&self, open: &mut OpenRegions<'_>) -> Text {
@@ -319,13 +414,27 @@ impl Service for WorkQueue {
                 regions_in(*regions).for_each(|region| footprint.write(region))
             }
             QueueCommand::Tick { region, .. } => footprint.write(region % REGIONS),
-            QueueCommand::Stats | QueueCommand::ListTubes | QueueCommand::Settings { .. } => {
+            QueueCommand::Stats
+            | QueueCommand::ListTubes
+            | QueueCommand::Settings { .. }
+            | QueueCommand::ReplicaClosed { .. } => {
                 (0..REGIONS).for_each(|region| footprint.write(region));
             }
             _ => {}
         }
         if request.sender.news != 0 {
             footprint.write(region_of_tube(DEFAULT_TUBE));
+        }
+        // A job that becomes ready may be for a client that waits in other regions too.
+        match command {
+            QueueCommand::Put { tube, .. } | QueueCommand::Kick { tube, .. } => {
+                footprint.predict(hash_of(tube))
+            }
+            QueueCommand::Release { id, .. } | QueueCommand::KickJob { id } => {
+                footprint.predict(region_of_job(*id));
+            }
+            QueueCommand::Tick { region, .. } => footprint.predict(REGIONS + region),
+            _ => {}
         }
     }
 
@@ -341,12 +450,12 @@ impl Service for WorkQueue {
             open.at(footprint.first().unwrap_or(0))?.count_command(kind);
         }
         let answer = self.run(cx, &mut open, request)?;
-        for region in
-            (0..REGIONS).filter(|region| open.regions[*region as usize].is_some()).collect::<Vec<_>>()
-        {
+        for region in open.all() {
+            self.serve(cx, &mut open, region)?;
+        }
+        for region in open.all() {
             if let Some(time_us) = open.at(region)?.next_timer(cx.now_us()) {
-                let command = QueueCommand::Tick { region, time_us };
-                cx.at(time_us, QueueRequest { command, sender: Sender::default() });
+                cx.at(time_us, QueueCommand::Tick { region, time_us }.of_service());
             }
         }
         reply.extend(answer);
@@ -366,7 +475,11 @@ impl Service for WorkQueue {
                 return Err(format!("there is no setting `{name}` of a group: there is {DRAINING}"));
             }
         };
-        Ok(QueueRequest { command: QueueCommand::Settings { draining }, sender: Sender::default() })
+        Ok(QueueCommand::Settings { draining }.of_service())
+    }
+
+    fn closed(&self, connections: ConnectionsOfReplica) -> Option<QueueRequest> {
+        Some(QueueCommand::ReplicaClosed { connections }.of_service())
     }
 
     fn panicked(&self, _request: &QueueRequest, reply: &mut Vec<u8>) {

@@ -26,6 +26,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// Jobs that were put.
     pub jobs: u64,
+    /// Clients that wait for a job.
+    pub waiting: u64,
 }
 
 impl Counts {
@@ -66,6 +68,7 @@ impl Counts {
         self.connections += other.connections;
         self.timeouts += other.timeouts;
         self.jobs += other.jobs;
+        self.waiting += other.waiting;
     }
 
     /// The text of `stats`, of a queue with so many tubes.
@@ -88,7 +91,7 @@ impl Counts {
             ("current-connections", clients),
             ("current-producers", producers),
             ("current-workers", workers),
-            ("current-waiting", 0),
+            ("current-waiting", self.waiting),
             ("total-connections", self.connections),
         ] {
             line(name, value);

@@ -1,6 +1,6 @@
 //! A tube: a critical struct with the lists of its jobs.
 
-use crosscheck::object::{Map, Ref, critical};
+use crosscheck::object::{Map, Ref, Set, critical};
 
 use crate::DEFAULT_TUBE;
 use crate::job::{JobId, JobState, QueuedJob};
@@ -18,6 +18,8 @@ pub struct Tube {
     delayed: Map<(u64, JobId), Ref<QueuedJob>>,
     /// By their places.
     buried: Map<u64, Ref<QueuedJob>>,
+    /// Places of the clients that wait for a job, in the order in which they came.
+    waiting: Set<u64>,
     urgent: u64,
     reserved: u64,
     /// Connections that use it, and that watch it.
@@ -36,24 +38,15 @@ pub struct Tube {
 impl Tube {
     /// An empty tube.
     pub fn new(name: &str) -> Self {
-        let (ready, delayed, buried) = (Map::new(), Map::new(), Map::new());
+        let (ready, delayed, buried, waiting) = (Map::new(), Map::new(), Map::new(), Set::new());
         let (urgent, reserved, using, watching, total, deletes) = (0, 0, 0, 0, 0, 0);
         let (name, pauses, pause, paused_until_us) = (name.to_owned(), 0, 0, 0);
-        Self {
-            name,
-            ready,
-            delayed,
-            buried,
-            urgent,
-            reserved,
-            using,
-            watching,
-            total,
-            deletes,
-            pauses,
-            pause,
-            paused_until_us,
-        }
+        #[rustfmt::skip] // a line for each kind
+        return Self {
+            name, ready, delayed, buried, waiting,
+            urgent, reserved, using, watching, total, deletes, pauses,
+            pause, paused_until_us,
+        };
     }
 
     /// Its name.
@@ -63,8 +56,8 @@ impl Tube {
 
     /// Whether nothing needs it: it has no jobs, and no connection refers to it.
     pub fn is_unused(&self) -> bool {
-        let jobs = self.ready.len() + self.delayed.len() + self.buried.len();
-        jobs == 0 && self.reserved + self.using + self.watching == 0 && self.name != DEFAULT_TUBE
+        let entries = self.ready.len() + self.delayed.len() + self.buried.len() + self.waiting.len();
+        entries == 0 && self.reserved + self.using + self.watching == 0 && self.name != DEFAULT_TUBE
     }
 
     /// A job comes into this state.
@@ -106,6 +99,20 @@ impl Tube {
     /// The job that was buried first.
     pub fn first_buried(&self) -> Option<Ref<QueuedJob>> {
         self.buried.first().map(|(_, job)| *job)
+    }
+
+    /// The client that has waited longest.
+    pub fn first_waiting(&self) -> Option<u64> {
+        self.waiting.first().copied()
+    }
+
+    /// A client at this place waits for a job, or does so no more.
+    pub fn wait(&mut self, place: u64, more: bool) {
+        if more {
+            self.waiting.insert(place);
+        } else {
+            self.waiting.remove(&place);
+        }
     }
 
     /// Whether jobs can be reserved now.
@@ -160,7 +167,7 @@ impl Tube {
             self.total,
             self.using,
             self.watching,
-            0,
+            self.waiting.len(),
             self.deletes,
             self.pauses,
             self.pause,

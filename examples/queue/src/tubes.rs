@@ -1,9 +1,10 @@
 //! The state behind one lock: the tubes of one region, their jobs, and what connections hold of them.
 
-use crosscheck::object::{Ref, Set, Summed, Table, critical};
+use crosscheck::object::{Map, Ref, Set, Summed, Table, critical};
+use crosscheck::{ConnectionId, Owed};
 
 use crate::job::{JobId, JobState, QueuedJob};
-use crate::request::{ConnectionId, Sender};
+use crate::request::Sender;
 use crate::stats::Counts;
 use crate::tube::{Tube, URGENT};
 use crate::{DEFAULT_TUBE, MAX_REGION_BYTES, MAX_TUBES, REGIONS, region_of_tube};
@@ -20,11 +21,45 @@ pub enum Due {
     Job(Ref<QueuedJob>),
     /// A pause ends.
     Tube(Ref<Tube>),
+    /// The client at this place has waited long enough.
+    Wait(u64),
+}
+
+/// A client that waits for a job, as each region of its tubes knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Summed)]
+pub struct Wait {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// What it waits for.
+    pub owed: Owed,
+    /// How long.
+    pub until_us: u64,
+    /// The regions of its tubes; the first one has its timer.
+    pub regions: u16,
+    /// The regions in which it may have reserved jobs.
+    pub holding: u16,
+    /// Its tubes in this region.
+    tubes: Vec<Ref<Tube>>,
+    /// When its timer fires.
+    timer_us: u64,
+}
+
+impl Wait {
+    /// One that is in no region yet.
+    pub fn new(connection: ConnectionId, owed: Owed, until_us: u64, (regions, holding): (u16, u16)) -> Self {
+        Wait { connection, owed, until_us, regions, holding, tubes: Vec::new(), timer_us: u64::MAX }
+    }
+
+    fn is_first_in(&self, region: u32) -> bool {
+        self.regions.trailing_zeros() == region
+    }
 }
 
 /// What a connection has, and gives up when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Summed)]
 pub enum Holding {
+    /// A place at which it waits.
+    Wait(u64),
     /// A job that it has reserved until then.
     Job(u64, Ref<QueuedJob>),
     /// A tube that it watches, or else uses.
@@ -42,6 +77,10 @@ pub struct Tubes {
     /// By time.
     due: Set<(u64, Due)>,
     held: Set<(ConnectionId, Holding)>,
+    /// By their places: the position of the request that waits.
+    waits: Map<u64, Wait>,
+    /// Tubes that may have both a ready job and a client that waits.
+    woken: Vec<Ref<Tube>>,
     /// The next timer; 0 for none.
     timer_us: u64,
     /// The running request has added something that is due before that timer.
@@ -61,9 +100,13 @@ impl Tubes {
         if region_of_tube(DEFAULT_TUBE) == number {
             tubes.insert(DEFAULT_TUBE.to_owned(), Tube::new(DEFAULT_TUBE));
         }
-        let (jobs, due, held, counts, draining) =
-            (Table::new(), Set::new(), Set::new(), Counts::default(), (false, 0));
-        Self { number, tubes, jobs, due, held, timer_us: 0, wants_timer: false, bytes: 0, counts, draining }
+        let (jobs, due, held, waits, woken) = (Table::new(), Set::new(), Set::new(), Map::new(), Vec::new());
+        let (timer_us, wants_timer, bytes, counts, draining) = (0, false, 0, Counts::default(), (false, 0));
+        #[rustfmt::skip] // what has entries, and what has none
+        return Self {
+            number, tubes, jobs, due, held, waits, woken,
+            timer_us, wants_timer, bytes, counts, draining,
+        };
     }
 
     /// Refers to a tube, if it is there.
@@ -251,23 +294,93 @@ impl Tubes {
         let Some(entry) = self.tubes.at_mut(tube) else { return false };
         let until_us = entry.pause(seconds, now_us);
         self.remind(until_us, Due::Tube(tube));
+        // A pause of no time ends one that clients may be waiting for.
+        self.woken.push(tube);
         true
     }
 
-    /// When the first reservation of a connection ends.
-    pub fn first_deadline(&self, connection: ConnectionId) -> Option<u64> {
+    /// When the first reservation of a connection ends; `u64::MAX` if there is none.
+    pub fn first_deadline(&self, connection: ConnectionId) -> u64 {
         match self.held.range((connection, Holding::Job(0, Ref::NONE))..).next() {
-            Some((holder, Holding::Job(until_us, _))) if *holder == connection => Some(*until_us),
-            _ => None,
+            Some((holder, Holding::Job(until_us, _))) if *holder == connection => *until_us,
+            _ => u64::MAX,
         }
     }
 
-    /// A connection has ended: gives up to `most` of what it has here. Returns whether that was all.
-    pub fn give_up(&mut self, connection: ConnectionId, most: usize) -> bool {
+    /// Lets a client wait for jobs of these tubes. The first of its regions sets a timer for it.
+    pub fn wait(&mut self, place: u64, mut wait: Wait, tubes: &[String], timer_us: u64) {
+        wait.tubes = tubes.iter().filter_map(|name| self.find_tube(name)).collect();
+        for tube in &wait.tubes {
+            self.tubes.at_mut(*tube).into_iter().for_each(|tube| tube.wait(place, true));
+        }
+        let (is_first, connection) = (wait.is_first_in(self.number), wait.connection);
+        self.waits.insert(place, wait);
+        if is_first {
+            self.counts.waiting += 1;
+            self.held.insert((connection, Holding::Wait(place)));
+            self.set_timer(place, timer_us);
+        }
+    }
+
+    /// Sets a timer for a client that waits; `u64::MAX` is none.
+    pub fn set_timer(&mut self, place: u64, timer_us: u64) {
+        self.waits.change(&place, |wait| wait.timer_us = timer_us);
+        if timer_us != u64::MAX {
+            self.remind(timer_us, Due::Wait(place));
+        }
+    }
+
+    /// A client waits no more.
+    pub fn end_wait(&mut self, place: u64) {
+        let Some(wait) = self.waits.remove(&place) else { return };
+        for tube in &wait.tubes {
+            self.tubes.at_mut(*tube).into_iter().for_each(|tube| tube.wait(place, false));
+            self.drop_if_unused(*tube);
+        }
+        if wait.is_first_in(self.number) {
+            self.counts.waiting = self.counts.waiting.saturating_sub(1);
+            self.held.remove(&(wait.connection, Holding::Wait(place)));
+            self.due.remove(&(wait.timer_us, Due::Wait(place)));
+        }
+    }
+
+    /// Whether a client waits at this place.
+    pub fn waits(&self, place: u64) -> bool {
+        self.waits.contains_key(&place)
+    }
+
+    /// A client that waits, its place, and the most urgent job that is ready for one.
+    pub fn next_match(&mut self, now_us: u64) -> Option<(u64, Wait, Ref<QueuedJob>)> {
+        let mut best = None;
+        for tube in std::mem::take(&mut self.woken) {
+            let entry = self.tubes.at(tube).filter(|tube| tube.is_open(now_us));
+            let found = entry.and_then(|tube| Some((tube.first_ready()?, tube.first_waiting()?)));
+            self.woken.extend(found.map(|_| tube));
+            best = best.into_iter().chain(found).min_by_key(|((key, _), _)| *key);
+        }
+        let ((_, job), place) = best?;
+        Some((place, self.waits.get(&place)?.clone(), job))
+    }
+
+    /// Connections have ended, the first of which may be `from`: gives up to `most` of what they have here, waits
+    /// first. Returns the waits, which the other regions have to give up too, and whether this was all.
+    pub fn give_up(
+        &mut self,
+        from: ConnectionId,
+        have_ended: impl Fn(ConnectionId) -> bool,
+        most: usize,
+    ) -> (Vec<(u64, Wait)>, bool) {
+        let mut waits = Vec::new();
         for _ in 0..most {
-            let next = self.held.range((connection, Holding::Job(0, Ref::NONE))..).next().copied();
-            let Some((_, holding)) = next.filter(|(holder, _)| *holder == connection) else { return true };
+            let next = self.held.range((from, Holding::Wait(0))..).next().copied();
+            let Some((connection, holding)) = next.filter(|(holder, _)| have_ended(*holder)) else {
+                return (waits, true);
+            };
             match holding {
+                Holding::Wait(place) => {
+                    waits.extend(self.waits.get(&place).map(|wait| (place, wait.clone())));
+                    self.end_wait(place);
+                }
                 Holding::Job(_, job) => self.change(job, JobState::Ready, |_| {}),
                 Holding::Tube { tube, watches } => {
                     self.held.remove(&(connection, holding));
@@ -279,11 +392,12 @@ impl Tubes {
                 }
             }
         }
-        false
+        (waits, false)
     }
 
-    /// A timer fires: does up to `most` things that are due.
-    pub fn tick(&mut self, time_us: u64, now_us: u64, most: usize) {
+    /// A timer fires: does up to `most` things that are due. Returns the clients that have waited long enough.
+    pub fn tick(&mut self, time_us: u64, now_us: u64, most: usize) -> Vec<(u64, Wait)> {
+        let mut waits = Vec::new();
         if self.timer_us == time_us {
             (self.timer_us, self.wants_timer) = (0, true);
         }
@@ -294,9 +408,12 @@ impl Tubes {
             match due {
                 Due::Tube(tube) => {
                     self.due.remove(&(at_us, due));
-                    if let Some(tube) = self.tubes.at_mut(tube) {
-                        tube.unpause(now_us);
-                    }
+                    self.tubes.at_mut(tube).into_iter().for_each(|tube| tube.unpause(now_us));
+                    self.woken.push(tube);
+                }
+                Due::Wait(place) => {
+                    self.due.remove(&(at_us, due));
+                    waits.extend(self.waits.get(&place).map(|wait| (place, wait.clone())));
                 }
                 Due::Job(job) => {
                     let state = self.job(job).map(|job| job.state());
@@ -308,6 +425,7 @@ impl Tubes {
                 }
             }
         }
+        waits
     }
 
     /// The time of a timer that has to be set, if there is one.
@@ -344,8 +462,10 @@ impl Tubes {
             JobState::Ready | JobState::Buried { .. } => {}
         }
         self.counts.state(state, key.0 < URGENT, true);
-        if let Some(tube) = self.tubes.at_mut(tube) {
-            tube.add(job, key, state);
+        let Some(entry) = self.tubes.at_mut(tube) else { return };
+        entry.add(job, key, state);
+        if state == JobState::Ready && entry.first_waiting().is_some() && !self.woken.contains(&tube) {
+            self.woken.push(tube);
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use wire::SplitMix64;
 
-use crate::support::{Beanstalkd, Client, Group, wait_until};
+use crate::support::{Beanstalkd, Client, Group, line_of, wait_until};
 
 /// Lines of `stats` and its kin that are of the server, count seconds, or count how often [`reconnect`] asks.
 const OF_THE_SERVER: [&str; 15] = [
@@ -34,12 +34,14 @@ struct Side {
     address: SocketAddr,
     clients: Vec<Client>,
     ids: Vec<u64>,
+    /// The client that waits for a job. Which one of several gets it, the protocol does not say.
+    waits: Option<usize>,
 }
 
 impl Side {
     fn new(address: SocketAddr) -> Self {
         let clients = (0..CLIENTS).map(|_| Client::connect(address).expect("it accepts clients")).collect();
-        Side { address, clients, ids: Vec::new() }
+        Side { address, clients, ids: Vec::new(), waits: None }
     }
 
     /// The reply to a command in which `#N` stands for the N-th job; ids in it are replaced in the same way.
@@ -57,6 +59,48 @@ impl Side {
             self.ids.push(id.parse().expect("an id"));
         }
         self.comparable(&reply)
+    }
+
+    /// Lets a client reserve a job, and returns the reply, unless it waits.
+    fn reserve(&mut self, client: usize, command: &str) -> Option<String> {
+        self.clients[client].send(command).expect("it is sent");
+        self.waits = Some(client);
+        let other = (client + 1) % CLIENTS;
+        wait_until("it has a job or waits", || self.clients[client].has_reply() || self.is_waiting(other));
+        self.end_of_wait(other)
+    }
+
+    /// A client's connection ends, and its jobs go back; then it has a new one. Returns what another one gets then that
+    /// has waited.
+    fn reconnect(&mut self, client: usize) -> Option<String> {
+        self.waits = self.waits.filter(|waits| *waits != client);
+        let other = (0..CLIENTS).find(|other| *other != client && Some(*other) != self.waits);
+        let other = other.expect("one of three");
+        let new = Client::connect(self.address).expect("it accepts clients");
+        drop(std::mem::replace(&mut self.clients[client], new));
+        // The new one is known to beanstalkd already, and not to the queue.
+        wait_until("the end of the connection is noticed", || {
+            let stats = self.clients[other].ask("stats");
+            line_of(&stats, "current-workers") == (CLIENTS - 1).to_string()
+        });
+        let gets = self.end_of_wait(other);
+        self.ask(client, FIRST);
+        gets
+    }
+
+    fn is_waiting(&mut self, client: usize) -> bool {
+        line_of(&self.clients[client].ask("stats"), "current-waiting") == "1"
+    }
+
+    /// The reply to the client that has waited, if it waits no more; `client` asks.
+    fn end_of_wait(&mut self, client: usize) -> Option<String> {
+        let waits = self.waits?;
+        if self.is_waiting(client) {
+            return None;
+        }
+        self.waits = None;
+        let reply = self.clients[waits].receive().expect("a reply");
+        Some(self.comparable(&reply))
     }
 
     fn comparable(&self, reply: &str) -> String {
@@ -131,25 +175,31 @@ fn the_same_commands_get_the_same_replies_as_from_beanstalkd() {
         for step in 0..1_500 {
             let client = rng.below(CLIENTS as u64) as usize;
             if rng.below(50) == 0 {
-                reconnect(&mut [&mut theirs, &mut ours], client);
+                let (expected, reply) = (theirs.reconnect(client), ours.reconnect(client));
+                assert_eq!(
+                    reply, expected,
+                    "seed {seed}, step {step}: the connection of client {client} ends"
+                );
+                continue;
+            }
+            if theirs.waits == Some(client) {
+                continue;
+            }
+            if theirs.waits.is_none() && rng.below(8) == 0 {
+                let command = ["reserve", "reserve-with-timeout 1000"][rng.below(2) as usize];
+                let (expected, reply) = (theirs.reserve(client, command), ours.reserve(client, command));
+                assert_eq!(reply, expected, "seed {seed}, step {step}: {command} of client {client}");
                 continue;
             }
             let command = command(&mut rng, theirs.ids.len() as u64);
             let (expected, reply) = (theirs.ask(client, &command), ours.ask(client, &command));
             assert_eq!(reply, expected, "seed {seed}, step {step}: {command:?} of client {client}");
+            let (expected, reply) = (theirs.end_of_wait(client), ours.end_of_wait(client));
+            assert_eq!(
+                reply, expected,
+                "seed {seed}, step {step}: what client {client} does for one that waits"
+            );
         }
-    }
-}
-
-/// A client's connection ends, and its jobs go back; then it has a new one.
-fn reconnect(sides: &mut [&mut Side], client: usize) {
-    for side in sides {
-        side.clients.remove(client);
-        wait_until("the end of the connection is noticed", || {
-            side.ask(0, "stats").contains(&format!("current-connections: {}\n", CLIENTS - 1))
-        });
-        side.clients.insert(client, Client::connect(side.address).expect("it accepts clients"));
-        side.ask(client, FIRST);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crosscheck::object::to_bytes;
 use crosscheck::testing::check_deterministic;
+use crosscheck::{ConnectionId, ConnectionsOfReplica};
 use queue::{QueueCommand, QueueRequest, REGIONS, Sender, WorkQueue, region_of_tube};
 use wire::SplitMix64;
 
@@ -20,7 +21,7 @@ fn request(rng: &mut SplitMix64, at: u64) -> QueueRequest {
     // The id of some job, if there is one of that position in this region.
     let id = rng.within(1, at.max(1)) * u64::from(REGIONS) + u64::from(region_of_tube(&tube));
     let (pri, delay, ttr) = (rng.below(3) as u32, (rng.below(4) / 3 * 2) as u32, rng.within(1, 3) as u32);
-    let command = match rng.below(40) {
+    let command = match rng.below(41) {
         0..10 => QueueCommand::Put { tube, pri, delay, ttr, body: format!("job {at}").into_bytes() },
         10..14 => QueueCommand::Reserve { tubes },
         14..18 => QueueCommand::ReserveWithTimeout { tubes, seconds: delay },
@@ -44,9 +45,11 @@ fn request(rng: &mut SplitMix64, at: u64) -> QueueRequest {
         36 => QueueCommand::ListTubes,
         37 => QueueCommand::PauseTube { tube, seconds: 1 },
         38 => QueueCommand::Closed { regions: u16::MAX },
+        39 => QueueCommand::ReplicaClosed { connections: ConnectionsOfReplica::new(1, 2) },
         _ => QueueCommand::Settings { draining: Some(at.is_multiple_of(2) && at < 20) },
     };
-    let sender = Sender { connection: rng.within(1, 4), news: (rng.below(8) / 4) as u8, holding: u16::MAX };
+    let connection = ConnectionId::new(rng.within(1, 2) as u8, rng.within(1, 2), rng.within(1, 2));
+    let sender = Sender { connection, news: (rng.below(8) / 4) as u8, holding: u16::MAX };
     QueueRequest { command, sender }
 }
 

@@ -2,6 +2,8 @@
 
 import sys
 
+import threading
+
 import greenstalk
 
 ports = [int(port) for port in sys.argv[1:]]
@@ -63,6 +65,13 @@ job = second.reserve(timeout=0)
 assert len(job.body) == 65535
 fails(greenstalk.DeadlineSoonError, second.reserve, timeout=0)
 second.delete(job)
+threading.Timer(0.2, first.put, ["waited for"]).start()
+job = second.reserve()
+assert job.body == "waited for"
+second.delete(job)
+fails(greenstalk.TimedOutError, second.reserve, timeout=1)
+threading.Timer(0.2, first.put, ["within a minute"]).start()
+second.delete(second.reserve(timeout=60))
 for client in clients:
     client.close()
 print("all calls answered")

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crosscheck::object::from_bytes;
 use crosscheck::testing::Replica;
-use crosscheck::{Action, Progress, Protocol};
+use crosscheck::{Action, ConnectionId, Owed, Progress, Protocol};
 use proptest::prelude::*;
 use queue::{BeanstalkConnection, MAX_WATCHED, QueueCommand, QueueRequest, WorkQueue};
 
@@ -18,6 +18,7 @@ const SECOND: u64 = 1_000_000;
 enum Step {
     Put { pri: u32, delay: u64, ttr: u64 },
     Reserve,
+    ReserveWithin(u64),
     ReserveJob(usize),
     Delete(usize),
     Release(usize, u32, u64),
@@ -65,11 +66,27 @@ struct Model {
     used: [usize; CLIENTS],
     watched: [Vec<usize>; CLIENTS],
     paused_until: [u64; TUBES.len()],
+    /// Clients that wait, with the times at which they give up, the longest waiting first.
+    waiting: Vec<(usize, u64)>,
+    /// Replies to clients that waited.
+    later: Vec<(usize, String)>,
 }
 
 impl Model {
     fn new() -> Self {
         Model { watched: std::array::from_fn(|_| vec![0]), ..Model::default() }
+    }
+
+    /// When something happens next, up to this time.
+    fn next_event(&self, now: u64, most: u64) -> Option<u64> {
+        let of_job = |job: &Entry| match job.state {
+            State::Reserved(_, until) | State::Delayed(until) => Some(until),
+            State::Ready | State::Buried(_) => None,
+        };
+        let of_wait = |(client, until): &(usize, u64)| (*until).min(self.margin(*client));
+        let jobs = self.jobs.values().filter_map(of_job);
+        let all = jobs.chain(self.paused_until).chain(self.waiting.iter().map(of_wait));
+        all.filter(|time| (now..=most).contains(time)).min()
     }
 
     /// Time has come this far.
@@ -79,11 +96,48 @@ impl Model {
                 job.state = State::Ready;
             }
         }
+        self.serve(now);
+        for (client, until) in std::mem::take(&mut self.waiting) {
+            match () {
+                () if self.margin(client) <= now => self.later.push((client, "DEADLINE_SOON".to_owned())),
+                () if until <= now => self.later.push((client, "TIMED_OUT".to_owned())),
+                () => self.waiting.push((client, until)),
+            }
+        }
+    }
+
+    /// Gives ready jobs to clients that wait: region after region, in each the most urgent one first.
+    fn serve(&mut self, now: u64) {
+        loop {
+            let waiting = |tube: usize| {
+                self.waiting.iter().position(|(client, _)| self.watched[*client].contains(&tube))
+            };
+            let ready = self.jobs.iter().filter(|(_, job)| {
+                job.state == State::Ready && self.paused_until[job.tube] <= now && waiting(job.tube).is_some()
+            });
+            let first =
+                ready.min_by_key(|(number, job)| (queue::region_of_tube(TUBES[job.tube]), job.pri, **number));
+            let Some((number, at)) = first.and_then(|(number, job)| Some((*number, waiting(job.tube)?)))
+            else {
+                return;
+            };
+            let (client, _) = self.waiting.remove(at);
+            let reply = self.reserve(client, number, now);
+            self.later.push((client, reply));
+        }
+    }
+
+    /// When the last second of the client's first reservation begins.
+    fn margin(&self, client: usize) -> u64 {
+        let deadlines = self.jobs.values().filter_map(|job| match job.state {
+            State::Reserved(by, until) if by == client => Some(until - SECOND),
+            _ => None,
+        });
+        deadlines.min().unwrap_or(u64::MAX)
     }
 
     /// The reply to a command; jobs are in it by number.
     fn run(&mut self, client: usize, step: &Step, now: u64) -> String {
-        self.advance(now);
         let after = |delay: u64| if delay == 0 { State::Ready } else { State::Delayed(now + delay * SECOND) };
         let done = |is_done: bool, reply: &str| if is_done { reply } else { "NOT_FOUND" }.to_owned();
         match *step {
@@ -93,14 +147,20 @@ impl Model {
                 self.put += 1;
                 format!("INSERTED {}", self.put - 1)
             }
-            Step::Reserve => {
+            Step::Reserve | Step::ReserveWithin(_) => {
+                let until =
+                    if let Step::ReserveWithin(seconds) = step { now + seconds * SECOND } else { u64::MAX };
                 let is_in =
                     |tube: usize| self.watched[client].contains(&tube) && self.paused_until[tube] <= now;
                 let ready = self.jobs.iter().filter(|(_, job)| is_in(job.tube) && job.state == State::Ready);
                 match ready.min_by_key(|(number, job)| (job.pri, **number)).map(|(number, _)| *number) {
                     Some(number) => self.reserve(client, number, now),
-                    None if self.is_soon(client, now) => "DEADLINE_SOON".to_owned(),
-                    None => "TIMED_OUT".to_owned(),
+                    None if self.margin(client) <= now => "DEADLINE_SOON".to_owned(),
+                    None if until <= now => "TIMED_OUT".to_owned(),
+                    None => {
+                        self.waiting.push((client, until));
+                        String::new()
+                    }
                 }
             }
             Step::ReserveJob(number) => self.reserve(client, number, now),
@@ -196,6 +256,7 @@ impl Model {
                     .values_mut()
                     .filter(|job| matches!(job.state, State::Reserved(by, _) if by == client))
                     .for_each(|job| job.state = State::Ready);
+                self.waiting.retain(|(other, _)| *other != client);
                 (self.used[client], self.watched[client]) = (0, vec![0]);
                 self.forget_pauses();
                 String::new()
@@ -224,12 +285,6 @@ impl Model {
         let Some(job) = job else { return "NOT_FOUND".to_owned() };
         job.state = State::Reserved(client, now + job.ttr * SECOND);
         format!("RESERVED {number}")
-    }
-
-    fn is_soon(&self, client: usize, now: u64) -> bool {
-        self.jobs.values().any(
-            |job| matches!(job.state, State::Reserved(by, until) if by == client && until <= now + SECOND),
-        )
     }
 
     fn change(&mut self, number: usize, client: usize, change: impl FnOnce(&mut Entry)) -> bool {
@@ -263,23 +318,26 @@ fn delayed(state: State) -> Option<u64> {
     if let State::Delayed(until) = state { Some(until) } else { None }
 }
 
+/// A new connection.
+fn connection(number: u64) -> BeanstalkConnection {
+    BeanstalkConnection::new(ConnectionId::new(1, 1, number))
+}
+
 /// The queue with its clients, and the ids of the jobs by number.
 struct Real {
     replica: Replica<WorkQueue>,
     clients: Vec<BeanstalkConnection>,
     connections: u64,
     ids: Vec<u64>,
+    /// What clients wait for.
+    owed: Vec<(Owed, usize)>,
 }
 
 impl Real {
     fn new() -> Self {
-        let clients = (1..=CLIENTS as u64).map(BeanstalkConnection::new).collect();
-        Real {
-            replica: Replica::new(WorkQueue::new()),
-            clients,
-            connections: CLIENTS as u64,
-            ids: Vec::new(),
-        }
+        let clients = (1..=CLIENTS as u64).map(connection).collect();
+        let replica = Replica::new(WorkQueue::new());
+        Real { replica, clients, connections: CLIENTS as u64, ids: Vec::new(), owed: Vec::new() }
     }
 
     fn ask(&mut self, client: usize, text: &str) -> String {
@@ -293,13 +351,30 @@ impl Real {
             let ends = self.clients[client].closed();
             ends.into_iter().for_each(|ends| _ = self.replica.run(&ends));
             self.connections += 1;
-            self.clients[client] = BeanstalkConnection::new(self.connections);
+            self.clients[client] = connection(self.connections);
             return String::new();
         }
         let reply = self.ask(client, &self.text(step));
+        if reply.is_empty() {
+            self.owed.push((self.replica.owed(), client));
+        }
         if let Some(id) = reply.strip_prefix("INSERTED ") {
             self.ids.push(id.trim_end().parse().expect("an id"));
         }
+        self.with_numbers(&reply)
+    }
+
+    /// The replies to clients that have waited, as the model has them.
+    fn later(&mut self) -> Vec<(usize, String)> {
+        let client =
+            |owed: Owed| self.owed.iter().find(|(other, _)| *other == owed).expect("one that waits").1;
+        let later = self.replica.take_later();
+        let text = |reply: Vec<u8>| String::from_utf8(reply).expect("text");
+        later.into_iter().map(|(owed, reply)| (client(owed), self.with_numbers(&text(reply)))).collect()
+    }
+
+    /// A reply with numbers of jobs in place of ids.
+    fn with_numbers(&self, reply: &str) -> String {
         let number = |id: &str| {
             let id: u64 = id.parse().expect("an id");
             self.ids.iter().position(|other| *other == id).expect("a job that was put")
@@ -319,7 +394,8 @@ impl Real {
         let id = |number: usize| self.ids.get(number).copied().unwrap_or(0);
         match *step {
             Step::Put { pri, delay, ttr } => format!("put {pri} {delay} {ttr} 4\r\nbody"),
-            Step::Reserve => "reserve-with-timeout 0".to_owned(),
+            Step::Reserve => "reserve".to_owned(),
+            Step::ReserveWithin(seconds) => format!("reserve-with-timeout {seconds}"),
             Step::ReserveJob(number) => format!("reserve-job {}", id(number)),
             Step::Delete(number) => format!("delete {}", id(number)),
             Step::Release(number, pri, delay) => format!("release {} {pri} {delay}", id(number)),
@@ -348,7 +424,8 @@ fn step() -> impl Strategy<Value = Step> {
     let tube = || 0..TUBES.len();
     prop_oneof![
         8 => (pri(), delay(), 1..100_u64).prop_map(|(pri, delay, ttr)| Step::Put { pri, delay, ttr }),
-        6 => Just(Step::Reserve),
+        3 => Just(Step::Reserve),
+        6 => (0..20_u64).prop_map(Step::ReserveWithin),
         1 => number().prop_map(Step::ReserveJob),
         2 => number().prop_map(Step::Delete),
         3 => (number(), pri(), delay()).prop_map(|(number, pri, delay)| Step::Release(number, pri, delay)),
@@ -376,13 +453,25 @@ proptest! {
     #[test]
     fn every_reply_is_as_the_model_says(steps in prop::collection::vec((0..CLIENTS, step()), 1..120)) {
         let (mut real, mut model) = (Real::new(), Model::new());
-        for (client, step) in &steps {
-            if let Step::Pass(seconds) = step {
-                real.replica.pass_time(seconds * SECOND);
+        for (at, (client, step)) in (1_u64..).zip(&steps) {
+            // Each request has a fraction of a second of its own, so no two things happen at one time.
+            let fraction = (2 * at + SECOND - real.replica.now_us % SECOND) % SECOND;
+            let seconds = if let Step::Pass(seconds) = step { *seconds } else { 0 };
+            let begins = real.replica.now_us + fraction + seconds * SECOND;
+            while let Some(time) = model.next_event(real.replica.now_us, begins - 1) {
+                real.replica.pass_time(time - real.replica.now_us);
+                model.advance(time);
+                same_later(&mut real, &mut model);
+            }
+            real.replica.now_us = begins;
+            let waits = model.waiting.iter().any(|(other, _)| other == client);
+            if matches!(step, Step::Pass(_)) || waits && !matches!(step, Step::Close) {
                 continue;
             }
-            let expected = model.run(*client, step, real.replica.now_us);
+            let expected = model.run(*client, step, begins);
+            model.serve(begins);
             prop_assert_eq!(real.run(*client, step), expected, "{:?} of client {}", step, client);
+            same_later(&mut real, &mut model);
             model.forget_pauses();
         }
         // Everything goes, and the tubes with it.
@@ -402,7 +491,7 @@ proptest! {
     #[test]
     fn any_bytes_are_answered_within_bounds(bytes in prop::collection::vec(byte(), 0..600)) {
         let mut rest = &bytes[..];
-        let mut client = BeanstalkConnection::new(1);
+        let mut client = connection(1);
         loop {
             match client.next(rest) {
                 Progress::NeedMore(length) => {
@@ -421,6 +510,11 @@ proptest! {
     }
 }
 
+/// The clients that have waited got the same replies.
+fn same_later(real: &mut Real, model: &mut Model) {
+    assert_eq!(real.later(), std::mem::take(&mut model.later));
+}
+
 /// Bytes that are often valid protocol.
 fn byte() -> impl Strategy<Value = u8> {
     let protocol = b"\r\n\r\n\r\n put 0 1 2 use watch tube ignore peek kick delete 345 stats".to_vec();
@@ -437,7 +531,7 @@ fn actions(bytes: &[u8]) -> Vec<Action> {
 }
 
 fn actions_in_parts(bytes: &[u8], part: usize) -> Vec<Action> {
-    let (mut client, mut start, mut end, mut actions) = (BeanstalkConnection::new(1), 0, 0, Vec::new());
+    let (mut client, mut start, mut end, mut actions) = (connection(1), 0, 0, Vec::new());
     while start < bytes.len() {
         match client.next(&bytes[start..end]) {
             Progress::NeedMore(length) => {

@@ -75,6 +75,71 @@ fn the_jobs_of_a_worker_go_back_when_its_connection_ends() {
     group.wait_until_equal();
 }
 
+/// Two tubes of two regions, and one of one of these.
+const TUBES: [&str; 2] = ["mail", "tube-13"];
+
+#[test]
+fn a_client_waits_until_there_is_a_job_in_one_of_its_tubes() {
+    assert_ne!(queue::region_of_tube(TUBES[0]), queue::region_of_tube(TUBES[1]));
+    let group = Group::up(&[]);
+    let (mut first, mut worker) = (group.client(1), group.client(2));
+    TUBES.iter().for_each(|tube| assert!(worker.ask(&format!("watch {tube}")).starts_with("WATCHING")));
+    for tube in TUBES.iter().cycle().take(6) {
+        worker.send("reserve").expect("it is sent");
+        wait_until("it waits", || line_of(&first.ask("stats"), "current-waiting") == "1");
+        first.ask(&format!("use {tube}"));
+        assert_eq!(line_of(&first.ask(&format!("stats-tube {tube}")), "current-waiting"), "1");
+        let id = first.put("5 0 1000", "job");
+        assert_eq!(worker.receive(), Some(format!("RESERVED {id} 3\r\njob")));
+        let next = first.put("9 0 1000", "next");
+        assert!(first.ask(&format!("stats-job {next}")).contains("state: ready\n"), "it waits no more");
+        for id in [id, next] {
+            worker.ask(&format!("reserve-job {id}"));
+            assert_eq!(worker.ask(&format!("delete {id}")), "DELETED");
+        }
+    }
+    assert_eq!(worker.ask("reserve-with-timeout 1"), "TIMED_OUT");
+    first.put("5 1 2", "job");
+    let job = worker.ask("reserve");
+    assert!(job.starts_with("RESERVED"), "{job} after the delay");
+    assert_eq!(worker.ask("reserve-with-timeout 50"), "DEADLINE_SOON");
+    assert!(worker.ask("reserve-with-timeout 50").starts_with("DEADLINE_SOON"), "it is in its last second");
+    group.wait_until_equal();
+    assert!(!group.command(&["evidence"]).contains("was wrong"));
+}
+
+#[test]
+fn nothing_is_given_to_a_client_that_waited_and_is_gone() {
+    let group = Group::up(&[]);
+    let mut first = group.client(1);
+    let waiting = |first: &mut Client, number: &str| {
+        wait_until("clients wait, or do so no more", || {
+            line_of(&first.ask("stats"), "current-waiting") == number
+        });
+    };
+    let mut closes = group.client(2);
+    closes.send("reserve").expect("it is sent");
+    waiting(&mut first, "1");
+    drop(closes);
+    waiting(&mut first, "0");
+    // A replica dies, with a client that waits in two regions and one that has a job.
+    let (mut worker, mut dies) = (group.client(3), group.client(3));
+    let taken = first.put("5 0 1000", "taken");
+    assert!(worker.ask("reserve").starts_with(&format!("RESERVED {taken} ")));
+    TUBES.iter().for_each(|tube| assert!(dies.ask(&format!("watch {tube}")).starts_with("WATCHING")));
+    dies.send("reserve").expect("it is sent");
+    waiting(&mut first, "1");
+    group.kill(3);
+    waiting(&mut first, "0");
+    wait_until("the job is ready", || first.ask(&format!("stats-job {taken}")).contains("state: ready\n"));
+    for tube in TUBES {
+        assert_eq!(first.ask(&format!("stats-tube {tube}")), "NOT_FOUND", "nobody watches it");
+    }
+    assert_eq!(line_of(&first.ask("stats"), "current-connections"), "1");
+    assert_eq!(line_of(&first.ask("stats"), "current-workers"), "0");
+    group.wait_until_equal();
+}
+
 #[test]
 fn delays_reservations_and_pauses_end_at_every_replica() {
     let group = Group::up(&[]);
@@ -110,7 +175,7 @@ fn a_draining_queue_takes_no_jobs() {
     client.put("5 0 1", "job");
 }
 
-/// Replica 3 is killed twice while clients of all replicas put jobs, and workers at the others reserve and delete them.
+/// Replica 3 is killed twice while clients of all replicas put jobs, and workers of all reserve and delete them.
 #[test]
 fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
     const JOBS: usize = 3_000;
@@ -121,7 +186,7 @@ fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
         let producers: Vec<_> =
             (1..=3).map(|replica| scope.spawn(move || produce(group, replica, JOBS))).collect();
         let workers: Vec<_> =
-            (1..=2).map(|replica| scope.spawn(move || consume(group, replica, all_put))).collect();
+            (1..=3).map(|replica| scope.spawn(move || consume(group, replica, all_put))).collect();
         for _ in 0..2 {
             thread::sleep(PATIENCE / 200);
             group.kill(3);
@@ -133,8 +198,15 @@ fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
             unsure.extend(lost);
         }
         all_put.store(true, Ordering::Relaxed);
-        let deleted: Vec<String> =
-            workers.into_iter().flat_map(|worker| worker.join().expect("a worker ends well")).collect();
+        let (mut deleted, mut perhaps) = (Vec::new(), BTreeSet::new());
+        for worker in workers {
+            let (jobs, lost) = worker.join().expect("a worker ends well");
+            deleted.extend(jobs);
+            perhaps.extend(lost);
+        }
+        // What was deleted without a reply is done by nobody else; what was not, by somebody.
+        let once: BTreeSet<String> = deleted.iter().cloned().collect();
+        deleted.extend(perhaps.into_iter().filter(|job| !once.contains(job)));
         (put, unsure, deleted)
     });
     let once: BTreeSet<String> = deleted.iter().cloned().collect();
@@ -143,50 +215,61 @@ fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
     let unasked: Vec<_> = once.difference(&put).filter(|job| !unsure.contains(*job)).collect();
     assert!(unasked.is_empty(), "{unasked:?} were not put");
     assert!(put.len() >= 2 * JOBS, "{} jobs were put", put.len());
+    let stats = group.client(1).ask("stats-tube default");
+    assert_eq!([line_of(&stats, "current-jobs-ready"), line_of(&stats, "current-jobs-reserved")], ["0", "0"]);
     group.wait_until_equal();
+}
+
+/// Asks a client of a replica, and connects again once the connection has ended; none if it ended meanwhile.
+fn ask(group: &Group, replica: usize, client: &mut Option<Client>, command: &str) -> Option<String> {
+    if client.is_none() {
+        wait_until("the replica serves", || {
+            *client = Client::connect(group.address(replica));
+            client.is_some()
+        });
+    }
+    let reply = client.as_mut().and_then(|client| client.try_ask(command));
+    if reply.is_none() {
+        *client = None;
+    }
+    reply
 }
 
 /// Puts jobs at a replica. Returns those that were acknowledged, and those whose reply was lost with the connection.
 fn produce(group: &Group, replica: usize, jobs: usize) -> (Vec<String>, Vec<String>) {
-    let (mut put, mut unsure) = (Vec::new(), Vec::new());
-    let mut client = None;
+    let (mut put, mut unsure, mut client) = (Vec::new(), Vec::new(), None);
     for number in 0..jobs {
         let job = format!("{replica}.{number}");
-        if client.is_none() {
-            wait_until("the replica serves", || {
-                client = Client::connect(group.address(replica));
-                client.is_some()
-            });
-        }
-        let reply =
-            client.as_mut().and_then(|client| client.try_ask(&format!("put 5 0 600 {}\r\n{job}", job.len())));
-        match reply {
+        match ask(group, replica, &mut client, &format!("put 5 0 600 {}\r\n{job}", job.len())) {
             Some(reply) if reply.starts_with("INSERTED ") => put.push(job),
             Some(reply) => panic!("{reply}"),
-            None => {
-                unsure.push(job);
-                client = None;
-            }
+            None => unsure.push(job),
         }
     }
     (put, unsure)
 }
 
-/// Reserves and deletes jobs at a replica until there are none, after all were put. Returns their bodies.
-fn consume(group: &Group, replica: usize, all_put: &AtomicBool) -> Vec<String> {
-    let (mut client, mut done) = (group.client(replica), Vec::new());
+/// Reserves and deletes jobs at a replica until there are none, after all were put. Returns those that were deleted,
+/// and those whose reply was lost with the connection.
+fn consume(group: &Group, replica: usize, all_put: &AtomicBool) -> (Vec<String>, Vec<String>) {
+    let (mut done, mut unsure, mut client) = (Vec::new(), Vec::new(), None);
     loop {
         let was_all = all_put.load(Ordering::Relaxed);
-        let job = client.ask("reserve-with-timeout 0");
+        let Some(job) = ask(group, replica, &mut client, "reserve-with-timeout 1") else { continue };
         if job == "TIMED_OUT" {
             if was_all {
-                return done;
+                return (done, unsure);
             }
             continue;
         }
         let (head, body) = job.split_once("\r\n").expect("a job");
         let id = head.split(' ').nth(1).expect("an id");
-        assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
-        done.push(body.to_owned());
+        match ask(group, replica, &mut client, &format!("delete {id}")) {
+            Some(reply) => {
+                assert_eq!(reply, "DELETED");
+                done.push(body.to_owned());
+            }
+            None => unsure.push(body.to_owned()),
+        }
     }
 }

@@ -154,6 +154,15 @@ impl Client {
         self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).ok()
     }
 
+    /// Whether a reply has come.
+    pub fn has_reply(&mut self) -> bool {
+        let stream = self.0.get_ref();
+        stream.set_nonblocking(true).expect("it can be set");
+        let is_there = !self.0.buffer().is_empty() || stream.peek(&mut [0]).is_ok();
+        stream.set_nonblocking(false).expect("it can be set");
+        is_there
+    }
+
     /// The next reply; none if the connection has ended.
     pub fn receive(&mut self) -> Option<String> {
         let mut reply = String::new();

@@ -4,7 +4,8 @@
 //!   [`Tubes`], the state behind one lock.
 //! - `request`: the requests, and their encoding in the log.
 //! - `service`: the locks, the footprints and the handlers.
-//! - `protocol`: beanstalkd's protocol.
+//! - `protocol`: beanstalkd's protocol; `stats`: the text of `stats`.
+//! - `settings`: what an operator sets.
 //! - `program`: what makes a program of these.
 
 mod job;
@@ -12,6 +13,7 @@ mod program;
 mod protocol;
 mod request;
 mod service;
+mod settings;
 mod stats;
 mod tube;
 mod tubes;
@@ -21,6 +23,7 @@ pub use program::QueueProgram;
 pub use protocol::BeanstalkConnection;
 pub use request::{QueueCommand, QueueRequest, Sender};
 pub use service::WorkQueue;
+pub use settings::Setting;
 pub use tube::Tube;
 pub use tubes::Tubes;
 
@@ -36,8 +39,6 @@ pub const MAX_NAME_BYTES: usize = 200;
 pub const MAX_WATCHED: usize = 256;
 /// Tubes of one region; with more, `put` answers `OUT_OF_MEMORY`.
 pub const MAX_TUBES: usize = 1_000;
-/// Memory of the jobs of one region, in bytes; with more, `put` answers `OUT_OF_MEMORY`.
-pub const MAX_REGION_BYTES: u64 = 2 << 30;
 /// Jobs that one `kick` moves at most.
 pub const MAX_KICKED: u32 = 1_000;
 

@@ -4,6 +4,7 @@ use crosscheck::object::{Kinds, Summed};
 use crosscheck::{ConnectionId, ConnectionsOfReplica};
 
 use crate::job::JobId;
+use crate::settings::Setting;
 
 /// A command, with what the service has to know of the connection that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Summed)]
@@ -73,8 +74,8 @@ pub enum QueueCommand {
     ReplicaClosed { connections: ConnectionsOfReplica },
     /// A time has come in a region.
     Tick { region: u32, time_us: u64 },
-    /// An operator lists the settings, or turns draining on or off first.
-    Settings { draining: Option<bool> },
+    /// An operator lists the settings, or changes one first.
+    Settings { change: Option<Setting> },
 }
 
 impl QueueCommand {

@@ -4,11 +4,12 @@ use std::fmt;
 
 use bytes::Bytes;
 use crosscheck::object::{Members, ObjectId, Ref, RegionId, Shape, from_bytes, genesis, to_bytes};
-use crosscheck::schedule::{DetRwLock, Footprint, Locks, Retry, WriteGuard};
-use crosscheck::{ConnectionId, ConnectionsOfReplica, Cx, GroupSetting, Malformed, Service, SettingsReply};
+use crosscheck::schedule::{DetGuard, DetMutex, Footprint, Locks, Retry};
+use crosscheck::{ConnectionId, ConnectionsOfReplica, Cx, Malformed, Service};
 
 use crate::job::{JobId, QueuedJob};
 use crate::request::{QueueCommand, QueueRequest, Sender};
+use crate::settings::Setting;
 use crate::stats::Counts;
 use crate::tube::Tube;
 use crate::tubes::{Tubes, Wait};
@@ -20,8 +21,6 @@ const DONE_AT_ONCE: usize = 256;
 const SERVED_AT_ONCE: usize = 16;
 /// The end of a reservation during which its client is not made to wait.
 const MARGIN_US: u64 = 1_000_000;
-/// The only setting of a group.
-const DRAINING: &str = "draining";
 const NOT_FOUND: &str = "NOT_FOUND";
 
 /// A reply without the end of its line.
@@ -30,21 +29,21 @@ type Text = Result<Vec<u8>, Retry>;
 /// The queue's state, behind its locks, and its handlers.
 #[derive(Locks)]
 pub struct WorkQueue {
-    regions: Vec<DetRwLock<Tubes>>,
+    regions: Vec<DetMutex<Tubes>>,
 }
 
 /// The regions that a request has entered so far. Each stays open to its end.
 struct OpenRegions<'c> {
     queue: &'c WorkQueue,
     cx: &'c Cx<'c, WorkQueue>,
-    regions: [Option<WriteGuard<'c, Tubes>>; REGIONS as usize],
+    regions: [Option<DetGuard<'c, Tubes>>; REGIONS as usize],
 }
 
 impl<'c> OpenRegions<'c> {
     fn at(&mut self, region: u32) -> Result<&mut Tubes, Retry> {
         let at = (region % REGIONS) as usize;
         if self.regions[at].is_none() {
-            self.regions[at] = Some(self.cx.write(&self.queue.regions[at])?);
+            self.regions[at] = Some(self.cx.lock(&self.queue.regions[at])?);
         }
         match &mut self.regions[at] {
             Some(tubes) => Ok(tubes),
@@ -99,7 +98,7 @@ impl<'c> OpenRegions<'c> {
 impl WorkQueue {
     /// A queue without jobs.
     pub fn new() -> Self {
-        let region = |region_id| DetRwLock::new(region_id, genesis(region_id, || Tubes::new(region_id)));
+        let region = |region_id| DetMutex::new(region_id, genesis(region_id, || Tubes::new(region_id)));
         WorkQueue { regions: (0..REGIONS).map(region).collect() }
     }
 
@@ -109,7 +108,7 @@ impl WorkQueue {
         Ok(match &request.command {
             QueueCommand::Put { tube, pri, delay, ttr, body } => {
                 let region = open.of_tube(tube)?;
-                if region.draining().0 {
+                if region.settings().is_draining() {
                     return Ok(b"DRAINING".to_vec());
                 }
                 match region.put(cx.position(), tube, (*pri, *delay, *ttr), body, cx.now_us()) {
@@ -152,7 +151,7 @@ impl WorkQueue {
                 }
                 Vec::new()
             }
-            QueueCommand::Settings { draining } => self.settings(cx, open, *draining)?,
+            QueueCommand::Settings { change } => self.settings(cx, open, *change)?,
             command => match command.job() {
                 Some(id) => on_job(cx, open.at(region_of_job(id))?, id, by, command),
                 None => on_tube(cx, open, by, command)?,
@@ -242,20 +241,16 @@ impl WorkQueue {
             counts.add(region.counts());
             tubes += region.tubes();
         }
-        let (draining, _) = open.at(0)?.draining();
-        Ok(ok(&counts.text(tubes, draining)))
+        Ok(ok(&counts.text(tubes, open.at(0)?.settings().is_draining())))
     }
 
-    fn settings(&self, cx: &Cx<'_, Self>, open: &mut OpenRegions<'_>, draining: Option<bool>) -> Text {
+    fn settings(&self, cx: &Cx<'_, Self>, open: &mut OpenRegions<'_>, change: Option<Setting>) -> Text {
         for region in 0..REGIONS {
-            if let Some(draining) = draining {
-                open.at(region)?.drain(draining, cx.entry_index());
-            }
+            let region = open.at(region)?;
+            change.into_iter().for_each(|setting| region.set(setting, cx.entry_index()));
         }
-        let (value, set_at) = open.at(0)?.draining();
-        let setting = GroupSetting { name: DRAINING.to_owned(), value: value.to_string(), set_at };
         let mut reply = Vec::new();
-        SettingsReply { refused: None, settings: vec![setting] }.write(&mut reply);
+        open.at(0)?.settings().list(&mut reply);
         Ok(reply)
     }
 }
@@ -466,16 +461,8 @@ impl Service for WorkQueue {
     }
 
     fn settings_request(&self, change: Option<(&str, &str)>) -> Result<QueueRequest, String> {
-        let draining = match change {
-            None => None,
-            Some((DRAINING, value)) => Some(value.parse().map_err(|_| {
-                format!("{DRAINING}: `{value}` is neither `true` (no job can be put) nor `false`")
-            })?),
-            Some((name, _)) => {
-                return Err(format!("there is no setting `{name}` of a group: there is {DRAINING}"));
-            }
-        };
-        Ok(QueueCommand::Settings { draining }.of_service())
+        let change = change.map(|(name, value)| Setting::read(name, value)).transpose()?;
+        Ok(QueueCommand::Settings { change }.of_service())
     }
 
     fn closed(&self, connections: ConnectionsOfReplica) -> Option<QueueRequest> {
@@ -513,7 +500,7 @@ impl Service for WorkQueue {
     }
 
     fn find(&self, cx: &Cx<'_, Self>, name: &str) -> Option<ObjectId> {
-        let region = cx.read(self.regions.get(self.region_id_of(name)? as usize)?).ok()?;
+        let region = cx.lock(self.regions.get(self.region_id_of(name)? as usize)?).ok()?;
         match name.split_once(':')? {
             ("job", id) => region.find_job(id.parse().ok()?).map(|job| job.id()),
             ("tube", name) => region.find_tube(name).map(|tube| tube.id()),

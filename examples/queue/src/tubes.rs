@@ -5,9 +5,10 @@ use crosscheck::{ConnectionId, Owed};
 
 use crate::job::{JobId, JobState, QueuedJob};
 use crate::request::Sender;
+use crate::settings::{QueueSettings, Setting};
 use crate::stats::Counts;
 use crate::tube::{Tube, URGENT};
-use crate::{DEFAULT_TUBE, MAX_REGION_BYTES, MAX_TUBES, REGIONS, region_of_tube};
+use crate::{DEFAULT_TUBE, MAX_TUBES, REGIONS, region_of_tube};
 
 /// What a job takes besides its body, approximately.
 const JOB_BYTES: u64 = 512;
@@ -88,8 +89,7 @@ pub struct Tubes {
     /// Memory of the jobs.
     bytes: u64,
     counts: Counts,
-    /// No job may be put, and the batch that has decided that.
-    draining: (bool, u64),
+    settings: QueueSettings,
 }
 
 #[critical]
@@ -101,11 +101,12 @@ impl Tubes {
             tubes.insert(DEFAULT_TUBE.to_owned(), Tube::new(DEFAULT_TUBE));
         }
         let (jobs, due, held, waits, woken) = (Table::new(), Set::new(), Set::new(), Map::new(), Vec::new());
-        let (timer_us, wants_timer, bytes, counts, draining) = (0, false, 0, Counts::default(), (false, 0));
+        let (timer_us, wants_timer, bytes) = (0, false, 0);
+        let (counts, settings) = (Counts::default(), QueueSettings::new());
         #[rustfmt::skip] // what has entries, and what has none
         return Self {
             number, tubes, jobs, due, held, waits, woken,
-            timer_us, wants_timer, bytes, counts, draining,
+            timer_us, wants_timer, bytes, counts, settings,
         };
     }
 
@@ -150,14 +151,14 @@ impl Tubes {
         &self.counts
     }
 
-    /// Whether no job may be put, and since which batch.
-    pub fn draining(&self) -> (bool, u64) {
-        self.draining
+    /// The settings.
+    pub fn settings(&self) -> &QueueSettings {
+        &self.settings
     }
 
-    /// Turns draining on or off.
-    pub fn drain(&mut self, draining: bool, batch: u64) {
-        self.draining = (draining, batch);
+    /// Sets one of them, in this batch.
+    pub fn set(&mut self, setting: Setting, batch: u64) {
+        self.settings.set(setting, batch);
     }
 
     /// A command of this kind was sent.
@@ -200,7 +201,8 @@ impl Tubes {
         now_us: u64,
     ) -> Option<JobId> {
         let bytes = self.bytes + JOB_BYTES + body.len() as u64;
-        let tube = if bytes <= MAX_REGION_BYTES { self.find_or_make(name)? } else { return None };
+        let tube =
+            if bytes <= self.settings.region_bytes() { self.find_or_make(name)? } else { return None };
         let id = place * u64::from(REGIONS) + u64::from(self.number);
         self.jobs.insert(id, QueuedJob::new(id, tube, order, now_us, body));
         self.bytes = bytes;

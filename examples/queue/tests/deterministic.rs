@@ -3,7 +3,7 @@
 use crosscheck::object::to_bytes;
 use crosscheck::testing::check_deterministic;
 use crosscheck::{ConnectionId, ConnectionsOfReplica};
-use queue::{QueueCommand, QueueRequest, REGIONS, Sender, WorkQueue, region_of_tube};
+use queue::{QueueCommand, QueueRequest, REGIONS, Sender, Setting, WorkQueue, region_of_tube};
 use wire::SplitMix64;
 
 /// Tubes of two regions, two of them of one.
@@ -46,7 +46,7 @@ fn request(rng: &mut SplitMix64, at: u64) -> QueueRequest {
         37 => QueueCommand::PauseTube { tube, seconds: 1 },
         38 => QueueCommand::Closed { regions: u16::MAX },
         39 => QueueCommand::ReplicaClosed { connections: ConnectionsOfReplica::new(1, 2) },
-        _ => QueueCommand::Settings { draining: Some(at.is_multiple_of(2) && at < 20) },
+        _ => QueueCommand::Settings { change: Some(Setting::Draining(at.is_multiple_of(2) && at < 20)) },
     };
     let connection = ConnectionId::new(rng.within(1, 2) as u8, rng.within(1, 2), rng.within(1, 2));
     let sender = Sender { connection, news: (rng.below(8) / 4) as u8, holding: u16::MAX };

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crosscheck::object::from_bytes;
-use crosscheck::testing::Replica;
-use crosscheck::{Action, ConnectionId, Owed, Progress, Protocol};
+use crosscheck::object::{from_bytes, to_bytes};
+use crosscheck::testing::{Replica, RequestEnd};
+use crosscheck::{Action, ConnectionId, ConnectionsOfReplica, Owed, Progress, Protocol};
 use proptest::prelude::*;
-use queue::{BeanstalkConnection, MAX_WATCHED, QueueCommand, QueueRequest, WorkQueue};
+use queue::{BeanstalkConnection, MAX_TUBES, MAX_WATCHED, QueueCommand, QueueRequest, Setting, WorkQueue};
 
 const CLIENTS: usize = 3;
 /// Two of one region, and one of another.
@@ -618,4 +618,59 @@ fn many_jobs_that_are_due_at_once_become_ready_in_several_batches() {
     }
     assert_eq!(delayed(&mut real), 0);
     assert!(real.ask(0, "peek-ready").starts_with(&format!("FOUND {} ", real.ids[0])));
+}
+
+/// The end of a connection, or of a replica's process, gives up a bounded number of things at once.
+#[test]
+fn the_end_of_a_connection_with_many_jobs_comes_in_several_requests() {
+    let closed = QueueCommand::ReplicaClosed { connections: ConnectionsOfReplica::new(1, 2) };
+    for ends in [None, Some(to_bytes(&closed.of_service()))] {
+        let mut real = Real::new();
+        real.ask(0, "watch mail");
+        for number in 0..600 {
+            real.ask(1, ["use mail", "use default"][number % 2]);
+            real.run(1, &Step::Put { pri: 0, delay: 0, ttr: 100 });
+            assert!(real.ask(0, "reserve").starts_with("RESERVED "));
+        }
+        let ends = ends.or_else(|| real.clients[0].closed()).expect("a request");
+        assert_eq!(real.replica.run(&ends), RequestEnd::Replied(Vec::new()));
+        real.clients[2] = BeanstalkConnection::new(ConnectionId::new(2, 1, 1));
+        let stats = real.ask(2, "stats");
+        for line in ["jobs-ready: 600", "jobs-reserved: 0", "tubes: 2"] {
+            assert!(stats.contains(&format!("\ncurrent-{line}\n")), "{line} in {stats}");
+        }
+    }
+}
+
+#[test]
+fn a_region_without_room_takes_no_jobs_and_makes_no_tubes() {
+    let mut real = Real::new();
+    let set = |real: &mut Real, megabytes| {
+        let setting = QueueCommand::Settings { change: Some(Setting::RegionMb(megabytes)) };
+        assert!(matches!(real.replica.run(&to_bytes(&setting.of_service())), RequestEnd::Replied(_)));
+    };
+    set(&mut real, 1);
+    let put = format!("put 0 0 1 60000\r\n{}", "x".repeat(60_000));
+    let first: u64 = real.ask(0, &put).trim_end().trim_start_matches("INSERTED ").parse().expect("an id");
+    let more = (0..40).take_while(|_| real.ask(0, &put).starts_with("INSERTED ")).count();
+    assert_eq!(more, 16, "17 in all: 1 MiB");
+    assert_eq!(real.ask(0, &put), "OUT_OF_MEMORY\r\n");
+    assert_eq!(real.ask(0, &format!("delete {first}")), "DELETED\r\n");
+    assert!(real.ask(0, &put).starts_with("INSERTED "));
+    set(&mut real, 2);
+    assert!(real.ask(0, &put).starts_with("INSERTED "));
+
+    let home = queue::region_of_tube("default");
+    let mut names =
+        (0..).map(|number| format!("tube-{number}")).filter(|name| queue::region_of_tube(name) == home);
+    for name in names.by_ref().take(MAX_TUBES - 1) {
+        assert_eq!(real.ask(0, &format!("use {name}")), format!("USING {name}\r\n"));
+        assert!(real.ask(0, "put 0 0 1 1\r\nx").starts_with("INSERTED "));
+    }
+    let name = names.next().expect("another one");
+    for command in ["use", "watch"] {
+        assert_eq!(real.ask(0, &format!("{command} {name}")), "OUT_OF_MEMORY\r\n");
+    }
+    assert_eq!(real.ask(0, "put 0 0 1 1\r\nx"), "OUT_OF_MEMORY\r\n");
+    assert_eq!(real.ask(1, "put 0 0 1 1\r\nx").split(' ').next(), Some("INSERTED"));
 }

@@ -81,8 +81,13 @@ const TUBES: [&str; 2] = ["mail", "tube-13"];
 #[test]
 fn a_client_waits_until_there_is_a_job_in_one_of_its_tubes() {
     assert_ne!(queue::region_of_tube(TUBES[0]), queue::region_of_tube(TUBES[1]));
-    let group = Group::up(&[]);
-    let (mut first, mut worker) = (group.client(1), group.client(2));
+    for (mode, workers) in [("RDGX", "1"), ("RDGX", "2"), ("R0GV", "2"), ("00GT", "1")] {
+        wait_for_jobs(&Group::up(&["--mode", mode, "--workers", workers]));
+    }
+}
+
+fn wait_for_jobs(group: &Group) {
+    let (mut first, mut worker) = (group.client(1), group.client(group.replicas()));
     TUBES.iter().for_each(|tube| assert!(worker.ask(&format!("watch {tube}")).starts_with("WATCHING")));
     for tube in TUBES.iter().cycle().take(6) {
         worker.send("reserve").expect("it is sent");

@@ -39,6 +39,11 @@ impl Group {
         self.up.replicas[replica - 1].clients.expect("it serves clients")
     }
 
+    /// How many replicas there are.
+    pub fn replicas(&self) -> usize {
+        self.up.replicas.len()
+    }
+
     /// A client of a replica, from 1.
     pub fn client(&self, replica: usize) -> Client {
         Client::connect(self.address(replica)).expect("the replica accepts clients")

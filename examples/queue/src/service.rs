@@ -298,28 +298,21 @@ fn on_job(
     by: ConnectionId,
     command: &QueueCommand,
 ) -> Vec<u8> {
-    let (now_us, job, reserved) = (cx.now_us(), region.find_job(id), region.reserved(id, by));
-    match *command {
-        QueueCommand::Peek { .. } => with_body("FOUND", job.and_then(|job| region.job(job))),
-        QueueCommand::ReserveJob { .. } => {
-            with_body("RESERVED", job.and_then(|job| region.reserve(job, by, now_us)))
+    let (now_us, Some(job)) = (cx.now_us(), region.find_job(id)) else { return NOT_FOUND.into() };
+    let (is_done, reply) = match *command {
+        QueueCommand::Peek { .. } => return with_body("FOUND", region.job(job)),
+        QueueCommand::ReserveJob { .. } => return with_body("RESERVED", region.reserve(job, by, now_us)),
+        QueueCommand::StatsJob { .. } => {
+            return region.stats_of(job, now_us).map_or_else(|| NOT_FOUND.into(), |stats| ok(&stats));
         }
-        QueueCommand::Delete { .. } => done(region.delete(id, by), "DELETED"),
-        QueueCommand::Release { pri, delay, .. } => {
-            done(reserved.map(|job| region.release(job, pri, delay, now_us)).is_some(), "RELEASED")
-        }
-        QueueCommand::Bury { pri, .. } => {
-            done(reserved.map(|job| region.bury(job, pri, cx.position())).is_some(), "BURIED")
-        }
-        QueueCommand::Touch { .. } => {
-            done(reserved.map(|job| region.touch(job, by, now_us)).is_some(), "TOUCHED")
-        }
-        QueueCommand::KickJob { .. } => done(job.is_some_and(|job| region.kick(job)), "KICKED"),
-        _ => match job.and_then(|job| region.stats_of(job, now_us)) {
-            Some(stats) => ok(&stats),
-            None => NOT_FOUND.into(),
-        },
-    }
+        QueueCommand::Delete { .. } => (region.delete(job, by), "DELETED"),
+        QueueCommand::KickJob { .. } => (region.kick(job), "KICKED"),
+        _ if !region.is_reserved(job, by) => return NOT_FOUND.into(),
+        QueueCommand::Release { pri, delay, .. } => (region.release(job, pri, delay, now_us), "RELEASED"),
+        QueueCommand::Bury { pri, .. } => (region.bury(job, pri, cx.position()), "BURIED"),
+        _ => (region.touch(job, by, now_us), "TOUCHED"),
+    };
+    done(is_done, reply)
 }
 
 /// A command that names a tube.

@@ -226,43 +226,39 @@ impl Tubes {
         self.job(job)
     }
 
-    /// The job, if this connection has reserved it.
-    pub fn reserved(&self, id: JobId, by: ConnectionId) -> Option<Ref<QueuedJob>> {
-        let job = self.find_job(id)?;
-        let is_held = matches!(self.job(job)?.state(), JobState::Reserved { by: other, .. } if other == by);
-        is_held.then_some(job)
+    /// Whether this connection has reserved it.
+    pub fn is_reserved(&self, job: Ref<QueuedJob>, by: ConnectionId) -> bool {
+        let state = self.job(job).map(|job| job.state());
+        matches!(state, Some(JobState::Reserved { by: other, .. }) if other == by)
     }
 
     /// Releases a job with another priority and delay.
-    pub fn release(&mut self, job: Ref<QueuedJob>, pri: u32, delay: u32, now_us: u64) {
+    pub fn release(&mut self, job: Ref<QueuedJob>, pri: u32, delay: u32, now_us: u64) -> bool {
         self.change(job, ready_after(delay, now_us), |job| {
             job.set_order(pri, Some(delay));
             job.count(|tallies| tallies.releases += 1);
-        });
+        })
     }
 
     /// Buries a job with another priority, behind those with a lower place.
-    pub fn bury(&mut self, job: Ref<QueuedJob>, pri: u32, place: u64) {
+    pub fn bury(&mut self, job: Ref<QueuedJob>, pri: u32, place: u64) -> bool {
         self.change(job, JobState::Buried { place }, |job| {
             job.set_order(pri, None);
             job.count(|tallies| tallies.buries += 1);
-        });
+        })
     }
 
     /// A reservation begins anew.
-    pub fn touch(&mut self, job: Ref<QueuedJob>, by: ConnectionId, now_us: u64) {
+    pub fn touch(&mut self, job: Ref<QueuedJob>, by: ConnectionId, now_us: u64) -> bool {
         let until_us = self.job(job).map_or(now_us, |job| job.deadline(now_us));
-        self.change(job, JobState::Reserved { by, until_us }, |_| {});
+        self.change(job, JobState::Reserved { by, until_us }, |_| {})
     }
 
     /// Makes a buried or delayed job ready; returns whether it was one.
     pub fn kick(&mut self, job: Ref<QueuedJob>) -> bool {
         let state = self.job(job).map(|job| job.state());
-        let is_kicked = matches!(state, Some(JobState::Buried { .. } | JobState::Delayed { .. }));
-        if is_kicked {
-            self.change(job, JobState::Ready, |job| job.count(|tallies| tallies.kicks += 1));
-        }
-        is_kicked
+        matches!(state, Some(JobState::Buried { .. } | JobState::Delayed { .. }))
+            && self.change(job, JobState::Ready, |job| job.count(|tallies| tallies.kicks += 1))
     }
 
     /// Makes the next buried job of a tube ready, or a delayed one where there was no buried one before.
@@ -273,12 +269,12 @@ impl Tubes {
     }
 
     /// Deletes a job, unless another connection has reserved it.
-    pub fn delete(&mut self, id: JobId, by: ConnectionId) -> bool {
-        let Some(job) = self.find_job(id) else { return false };
+    pub fn delete(&mut self, job: Ref<QueuedJob>, by: ConnectionId) -> bool {
         let Some(entry) = self.job(job) else { return false };
         if matches!(entry.state(), JobState::Reserved { by: other, .. } if other != by) {
             return false;
         }
+        let (_, id) = entry.key();
         let (tube, bytes) = (entry.tube(), JOB_BYTES + entry.body().len() as u64);
         self.leave(job);
         self.jobs.remove(&id);
@@ -383,7 +379,7 @@ impl Tubes {
                     waits.extend(self.waits.get(&place).map(|wait| (place, wait.clone())));
                     self.end_wait(place);
                 }
-                Holding::Job(_, job) => self.change(job, JobState::Ready, |_| {}),
+                Holding::Job(_, job) => _ = self.change(job, JobState::Ready, |_| {}),
                 Holding::Tube { tube, watches } => {
                     self.held.remove(&(connection, holding));
                     self.count_reference(tube, watches, false);
@@ -442,13 +438,13 @@ impl Tubes {
         Some(time_us)
     }
 
-    /// Takes a job out of its state, changes it, and puts it into another one.
-    fn change(&mut self, job: Ref<QueuedJob>, to: JobState, change: impl FnOnce(&mut QueuedJob)) {
+    /// Takes a job out of its state, changes it, and puts it into another one; returns whether it is there.
+    fn change(&mut self, job: Ref<QueuedJob>, to: JobState, change: impl FnOnce(&mut QueuedJob)) -> bool {
         self.leave(job);
-        if let Some(job) = self.jobs.at_mut(job) {
-            change(job);
-        }
+        let Some(entry) = self.jobs.at_mut(job) else { return false };
+        change(entry);
         self.enter(job, to);
+        true
     }
 
     fn enter(&mut self, job: Ref<QueuedJob>, state: JobState) {
@@ -494,10 +490,12 @@ impl Tubes {
     }
 
     fn find_or_make(&mut self, name: &str) -> Option<Ref<Tube>> {
-        if self.find_tube(name).is_none() && self.tubes.len() < MAX_TUBES {
+        let found = self.find_tube(name);
+        if found.is_none() && self.tubes.len() < MAX_TUBES {
             self.tubes.insert(name.to_owned(), Tube::new(name));
+            return self.find_tube(name);
         }
-        self.find_tube(name)
+        found
     }
 
     fn count_reference(&mut self, tube: Ref<Tube>, watches: bool, more: bool) {

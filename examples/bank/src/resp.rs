@@ -1,18 +1,15 @@
-//! RESP2, the protocol of `redis-cli`: arrays of bulk strings and inline commands in, replies out.
-//!
-//! The parser is total and bounded: for any bytes it returns a request, an error reply, or the number of bytes that it
-//! needs.
+//! RESP2, the protocol of `redis-cli`: the commands of the bank, and their replies. For any bytes there is a request,
+//! an error reply, or the number of bytes that are needed.
 
 use std::fmt::Display;
 
+use crosscheck::short::{Unread, words};
 use crosscheck::{Action, Progress, Protocol};
 
 use crate::request::Request;
 use crate::state::{Number, Refusal};
 use crate::{MAX_AMOUNT, MAX_OWNER_BYTES, MAX_RATE, MAX_SECONDS};
 
-/// Longest inline command, and longest line of a header, in bytes.
-const MAX_LINE: usize = 1_024;
 /// Words of a command at most.
 const MAX_WORDS: usize = 16;
 /// Longest word, in bytes.
@@ -24,7 +21,7 @@ pub struct RespConnection;
 
 impl Protocol for RespConnection {
     fn next(&mut self, input: &[u8]) -> Progress {
-        match words(input) {
+        match words(input, MAX_WORDS, MAX_WORD) {
             Ok((used, words)) => Progress::Done { used, action: command(&words) },
             Err(Unread::NeedMore(bytes)) => Progress::NeedMore(bytes),
             Err(Unread::Broken(why)) => {
@@ -73,57 +70,6 @@ pub fn bulk(reply: &mut Vec<u8>, text: Result<String, Refusal>) {
 /// Appends an error; `why` has no line breaks.
 pub fn error(reply: &mut Vec<u8>, why: impl Display) {
     reply.extend_from_slice(format!("-ERR {why}\r\n").as_bytes());
-}
-
-/// Why there is no command yet.
-enum Unread {
-    NeedMore(usize),
-    Broken(&'static str),
-}
-
-/// The words of the command at the beginning of `input`, and its length in bytes.
-fn words(input: &[u8]) -> Result<(usize, Vec<&[u8]>), Unread> {
-    if input.first() != Some(&b'*') {
-        let (line, used) = line(input, 0)?;
-        let words: Vec<_> = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
-        let fits = words.len() <= MAX_WORDS && words.iter().all(|word| word.len() <= MAX_WORD);
-        return if fits { Ok((used, words)) } else { Err(Unread::Broken("too big inline request")) };
-    }
-    let (header, mut at) = line(input, 1)?;
-    let count = length(header, MAX_WORDS).ok_or(Unread::Broken("invalid multibulk length"))?;
-    let mut words = Vec::with_capacity(count);
-    for _ in 0..count {
-        match input.get(at) {
-            Some(b'$') => {}
-            Some(_) => return Err(Unread::Broken("expected '$'")),
-            None => return Err(Unread::NeedMore(at + 1)),
-        }
-        let (header, start) = line(input, at + 1)?;
-        let length = length(header, MAX_WORD).ok_or(Unread::Broken("invalid bulk length"))?;
-        let end = start + length;
-        let word = input.get(start..end).ok_or(Unread::NeedMore(end + 2))?;
-        match input.get(end..end + 2) {
-            Some(b"\r\n") => words.push(word),
-            Some(_) => return Err(Unread::Broken("a bulk string is longer than it says")),
-            None => return Err(Unread::NeedMore(end + 2)),
-        }
-        at = end + 2;
-    }
-    Ok((at, words))
-}
-
-/// The line that begins at `start`, and where the next one begins.
-fn line(input: &[u8], start: usize) -> Result<(&[u8], usize), Unread> {
-    let rest = input.get(start..).unwrap_or_default();
-    match rest.iter().take(MAX_LINE).position(|byte| *byte == b'\n') {
-        Some(end) => Ok((rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]), start + end + 1)),
-        None if rest.len() < MAX_LINE => Err(Unread::NeedMore(input.len() + 1)),
-        None => Err(Unread::Broken("a line is too long")),
-    }
-}
-
-fn length(digits: &[u8], most: usize) -> Option<usize> {
-    number::<usize>(digits).filter(|length| *length <= most)
 }
 
 /// A number in digits; no sign.
@@ -326,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_no_protocol_ends_the_connection() {
-        let long_line = "x".repeat(MAX_LINE);
+        let long_line = "x".repeat(2_000);
         for input in [
             "*17\r\n",
             "*-1\r\n",

@@ -19,7 +19,7 @@ const CARDS: u64 = 10_000_000_000_000_000;
 const REFUSES_EMPTY_SWEEP: u16 = 2;
 
 /// The result of a request: the inner error is the client's, the outer one the schedule's.
-type Answer<T> = Result<Result<T, Refusal>, Retry>;
+type Attempt<T> = Result<Result<T, Refusal>, Retry>;
 
 /// The bank's state, behind its locks, and its handlers.
 #[derive(Locks)]
@@ -42,7 +42,7 @@ impl Bank {
         &self.branches[branch_of(number) as usize]
     }
 
-    fn deposit(&self, cx: &Cx<'_, Bank>, number: Number, amount: u64) -> Answer<u64> {
+    fn deposit(&self, cx: &Cx<'_, Bank>, number: Number, amount: u64) -> Attempt<u64> {
         let deposited = cx.write(self.branch(number))?.deposit(number, amount);
         if deposited.is_ok() {
             self.notify(cx, number)?;
@@ -52,7 +52,7 @@ impl Bank {
 
     /// Moves money over two locks. A guard is dropped before the next one is taken, because both accounts may be of one
     /// branch; the turn at the lock is kept to the end of the request. Everything is checked before anything changes.
-    fn transfer(&self, cx: &Cx<'_, Bank>, from: Number, to: Number, amount: u64) -> Answer<()> {
+    fn transfer(&self, cx: &Cx<'_, Bank>, from: Number, to: Number, amount: u64) -> Attempt<()> {
         if from == to {
             return Ok(Err(Refusal::SameAccount));
         }
@@ -112,7 +112,7 @@ impl Bank {
         Ok(())
     }
 
-    fn link(&self, cx: &Cx<'_, Bank>, from: Number, to: Number) -> Answer<()> {
+    fn link(&self, cx: &Cx<'_, Bank>, from: Number, to: Number) -> Attempt<()> {
         if from == to {
             return Ok(Err(Refusal::SameAccount));
         }
@@ -123,7 +123,7 @@ impl Bank {
     }
 
     /// Only the first account names the second one, and so the second lock: the footprint is predicted.
-    fn sweep(&self, cx: &Cx<'_, Bank>, from: Number) -> Answer<u64> {
+    fn sweep(&self, cx: &Cx<'_, Bank>, from: Number) -> Attempt<u64> {
         let account = |branch: &Branch| {
             let account = branch.account(from)?;
             Ok((account.linked().ok_or(Refusal::NoLink(from))?, account.balance()))
@@ -140,7 +140,7 @@ impl Bank {
     }
 
     /// Pays at once, or lets the payment wait, and its client with it. Returns whether it was paid.
-    fn pay(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Answer<bool> {
+    fn pay(&self, cx: &Cx<'_, Bank>, payment: Payment) -> Attempt<bool> {
         if let Err(refusal) = cx.read(self.branch(payment.to))?.account(payment.to) {
             return Ok(Err(refusal));
         }
@@ -195,7 +195,7 @@ impl Bank {
     }
 
     /// Random numbers are those of the log: every replica draws the same card.
-    fn card(&self, cx: &Cx<'_, Bank>, number: Number) -> Answer<u64> {
+    fn card(&self, cx: &Cx<'_, Bank>, number: Number) -> Attempt<u64> {
         let mut branch = cx.write(self.branch(number))?;
         let account = match branch.account_mut(number) {
             Ok(account) => account,

@@ -26,6 +26,8 @@ fn code_in_the_guide_stands_in_the_source() {
         "src/program.rs",
         "src/main.rs",
         "tests/deterministic.rs",
+        "../locks/src/main.rs",
+        "tests/simulated.rs",
     ];
     let source: String = files.iter().map(|file| without_spaces(&read(file))).collect();
     let guide = read("../../docs/first-service.md");

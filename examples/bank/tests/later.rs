@@ -13,16 +13,9 @@ use std::time::Duration;
 use node::cluster::send_signal;
 use rustix::process::Signal;
 
-use super::replicated::{Client, Group, PATIENCE, wait_until};
+use super::group::{Client, Group, PATIENCE, wait_until};
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
-
-impl Group {
-    /// A further connection to the replica with this number.
-    fn client(&self, replica: usize) -> Client {
-        Client::connect(self.up.replicas[replica - 1].clients.expect("a replica has an address for clients"))
-    }
-}
 
 /// Payments wait at every replica, and are paid or given up; replies of one connection keep their order.
 fn clients_wait(group: &Group) {
@@ -102,7 +95,7 @@ fn clients_wait_over_the_death_of_any_replica() {
 
 #[test]
 fn a_client_that_goes_away_is_forgotten_and_a_replica_stops_although_clients_wait() {
-    let mut group = Group::up();
+    let mut group = Group::up_of(BANK, &[]);
     let mut first = group.client(1);
     assert_eq!(first.ask("OPEN 1 alice 1"), "+OK");
     assert_eq!(first.ask("OPEN 2 bob 1"), "+OK");

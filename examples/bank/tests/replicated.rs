@@ -6,120 +6,13 @@
     reason = "a test may do what a handler may not"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use super::group::{Client, Group, wait_until};
 
-use node::cluster::DetachedCluster;
-use tempfile::TempDir;
-
-/// Generous: machines of CI are slow, not wrong.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `bank up`, which never outlives the test.
-pub struct Group {
-    pub up: DetachedCluster,
-    pub directory: TempDir,
-}
-
-impl Group {
-    pub fn up() -> Self {
-        Group::up_of(env!("CARGO_BIN_EXE_bank"), &[])
-    }
-
-    /// A group of another program, with these options.
-    pub fn up_of(program: &str, options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut command = Command::new(program);
-        command.env("XDG_RUNTIME_DIR", directory.path());
-        command.args(["up", "--json", "--port", "0"]);
-        if !options.contains(&"--replicas") {
-            command.args(["--replicas", "3"]);
-        }
-        command.args(options);
-        let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
-        Group { up, directory }
-    }
-
-    /// A client's connection to each replica.
-    pub fn clients(&self) -> Vec<Client> {
-        let addresses = self.up.replicas.iter().filter_map(|replica| replica.clients);
-        addresses.map(Client::connect).collect()
-    }
-
-    /// The output of another command of the program for this group.
-    pub fn command(&self, arguments: &[&str]) -> String {
-        let output = program(&self.directory).args(arguments).output().expect("the program starts");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    }
-}
-
-fn program(directory: &TempDir) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bank"));
-    command.env("XDG_RUNTIME_DIR", directory.path());
-    command
-}
-
-/// Speaks RESP as `redis-cli` does.
-pub struct Client(BufReader<TcpStream>);
-
-impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
-        Client::try_connect(address).expect("the replica accepts clients")
-    }
-
-    /// None while the replica is not there.
-    pub fn try_connect(address: SocketAddr) -> Option<Self> {
-        let stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        Some(Client(BufReader::new(stream)))
-    }
-
-    /// The reply to a command, without the line's end; of a string its text.
-    pub fn ask(&mut self, command: &str) -> String {
-        self.try_ask(command).expect("a reply comes")
-    }
-
-    /// The same; none if the connection has ended.
-    pub fn try_ask(&mut self, command: &str) -> Option<String> {
-        self.send(command)?;
-        self.receive()
-    }
-
-    /// Sends a command; none if the connection has ended.
-    pub fn send(&mut self, command: &str) -> Option<()> {
-        let words: Vec<&str> = command.split(' ').collect();
-        let mut text = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        self.0.get_mut().write_all(text.as_bytes()).ok()
-    }
-
-    /// The next reply, as [`Client::ask`]; none if the connection has ended.
-    pub fn receive(&mut self) -> Option<String> {
-        let mut line = String::new();
-        self.0.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-        if let Some(length) = line.strip_prefix('$') {
-            let mut text = vec![0; length.trim_end().parse::<usize>().expect("a length") + 2];
-            self.0.read_exact(&mut text).ok()?;
-            line = String::from_utf8(text).expect("text");
-        }
-        Some(line.trim_end().to_owned())
-    }
-}
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
+const BANK: &str = env!("CARGO_BIN_EXE_bank");
 
 #[test]
 fn a_flipped_bit_in_an_account_is_outvoted_named_and_repaired() {
-    let group = Group::up();
+    let group = Group::up_of(BANK, &[]);
     let mut clients = group.clients();
     assert_eq!(clients.len(), 3);
     assert_eq!(clients[0].ask("OPEN 1 alice 100"), "+OK");
@@ -149,7 +42,7 @@ fn a_flipped_bit_in_an_account_is_outvoted_named_and_repaired() {
 
 #[test]
 fn timers_and_requests_that_wait_run_at_every_replica() {
-    let group = Group::up();
+    let group = Group::up_of(BANK, &[]);
     let mut clients = group.clients();
     assert_eq!(clients[0].ask("OPEN 1 alice 1000"), "+OK");
     assert_eq!(clients[1].ask("OPEN 2 bob 1"), "+OK");

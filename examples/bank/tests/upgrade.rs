@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::{ReplicaPhase, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::replicated::{Client, Group, PATIENCE, wait_until};
+use crate::group::{Client, Group, PATIENCE, wait_until};
 
 const RELEASE_2: &str = env!("CARGO_BIN_EXE_bank");
 /// Times that replicas are killed while a group has both releases.

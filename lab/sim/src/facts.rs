@@ -218,6 +218,9 @@ impl Facts {
                     self.lineups.pop_first();
                 }
             }
+            What::Traced(run) => {
+                model.record_traced(run, observed.replica, !self.victims.contains(&observed.replica));
+            }
             What::Ran { batch, outcomes } => {
                 let replicas = usize::from(self.replicas);
                 self.results.entry(*batch).or_insert_with(|| vec![None; replicas])[replica] =
@@ -235,7 +238,7 @@ impl Facts {
 
     /// A request that does not fit its checksum in the log itself is invalid: no replica runs it.
     fn execute<W: Workload>(&mut self, batch: u64, ordered: &Ordered, model: &mut Executed<W>) {
-        model.begin_batch(ordered.time_us);
+        model.begin_batch(batch, ordered.time_us);
         let is_valid = |request: &order::Request| order::batch::checksum(&request.bytes) == request.checksum;
         let all = 0..ordered.requests.len();
         // A replica that runs requests in another order may come to the same state, but not its clients to theirs.

@@ -2,13 +2,24 @@
 //! only as [`Reference`], for any service.
 //!
 //! Where requests may miss a lock ([`Workload::may_miss_locks`]), a request that missed one runs once more at a later
-//! position, and others that are behind it in the log run before it. In such services the model executes the commands
-//! by the positions at which f+1 replicas ran them. All of these are known at the end, so all replies are judged then.
+//! position, and others that are behind it in the log run before it. Where the service starts requests itself
+//! ([`Workload::starts_requests`]), these run between those of the log. In such services the model executes everything
+//! by the positions at which replicas ran it. All of these are known at the end, so all replies are judged then.
+
+mod later;
+mod started;
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use crosscheck::Service;
+use crosscheck::stepped::TracedRun;
+use later::{Later, OrderedItem};
+use started::StartedRequests;
 use vote::Place;
 
+use crate::plan;
+use crate::run::Options;
 use crate::workload::{ReferenceModel, Turn, Workload};
 use crate::world::RequestOutcome;
 
@@ -32,6 +43,33 @@ pub trait Reference {
     /// # Errors
     /// The first difference, with its command, as text.
     fn compare_rest(&mut self) -> Result<(), String>;
+
+    /// At the end of the run, behind [`Reference::compare_rest`]: all has run that the service started itself.
+    ///
+    /// # Errors
+    /// What has not, as text.
+    fn all_has_run(&self) -> Result<(), String>;
+}
+
+/// The order in which replicas run requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunOrder {
+    /// By their positions in the schedule.
+    Positions,
+    /// In verified mode: batch by batch, what the service started itself before the requests of the log.
+    Batches,
+    /// As the only worker of the only replica comes to them.
+    Arrival,
+}
+
+impl RunOrder {
+    fn of(options: &Options) -> Self {
+        match (options.verified, options.twice) {
+            (true, _) => RunOrder::Batches,
+            (false, true) => RunOrder::Arrival,
+            (false, false) => RunOrder::Positions,
+        }
+    }
 }
 
 /// The model of a workload, every command that clients sent, and the expected answers.
@@ -46,12 +84,28 @@ pub struct Executed<W: Workload> {
     /// What the group acts as after the last command, and what replicas want that to become.
     behavior: u16,
     acting: order::Acting,
-    /// The comparisons postponed until the end, where requests may miss locks.
+    /// The comparisons postponed until the end, where requests may miss locks or the service starts some itself.
     later: Option<Later>,
-    /// In verified mode: the model after each of the last batches, for reads that took no batch.
-    past: Option<BTreeMap<u64, PastModel<W::Model>>>,
-    /// By the number of such a command: the expected answer.
-    reads: BTreeMap<usize, <W::Model as ReferenceModel>::Expected>,
+    /// What the service has started itself, and no replica has run.
+    started: StartedRequests,
+    /// The first request that the service has started itself although its workload does not say that it does so.
+    is_unannounced: bool,
+    /// Decodes requests, where that is needed.
+    service: Option<W::Service>,
+    /// Where replicas may answer reads without a batch: what is kept for these.
+    past: Option<PastModels<W::Model>>,
+    /// By the number of such a command: the expected answer; none if it was read before states were kept.
+    reads: BTreeMap<usize, Option<<W::Model as ReferenceModel>::Expected>>,
+}
+
+/// The model after each of the last batches, once a client has sent a command that only reads: a copy for each batch
+/// takes much memory, and most services have no such command.
+struct PastModels<M> {
+    /// The last batch that the model has executed.
+    batch: u64,
+    /// Models are kept from this batch on.
+    since: Option<u64>,
+    of_batches: BTreeMap<u64, PastModel<M>>,
 }
 
 /// The model after a batch.
@@ -71,47 +125,19 @@ pub fn read_place(batch: u64) -> Place {
     Place::new(batch, u16::MAX)
 }
 
-/// What the model runs of an ordered batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum OrderedItem {
-    /// The command with this number.
-    Command(usize),
-    /// The group acts as this from here on.
-    ActAs(u16),
-}
-
-/// Records of commands that the model has yet to execute.
-#[derive(Default)]
-struct Later {
-    /// By place: what is to run, and the ordered time of its batch in microseconds since 1970.
-    ordered: BTreeMap<Place, (OrderedItem, u64)>,
-    /// By place: position and time at which replicas ran it, and how many.
-    runs: BTreeMap<Place, BTreeMap<(u64, u64), u8>>,
-    /// By place: number of the command that a client sent, and its reply.
-    replies: BTreeMap<Place, Vec<(usize, Vec<u8>)>>,
-}
-
-impl Later {
-    /// All by the position where most replicas ran it, each with its place and its time.
-    fn by_position(&self) -> Vec<(u64, Place, OrderedItem, u64)> {
-        let mut last = 0;
-        let mut commands = Vec::with_capacity(self.ordered.len());
-        for (place, (ran, time_us)) in &self.ordered {
-            let runs = self.runs.get(place);
-            let most = runs.and_then(|runs| runs.iter().max_by_key(|(_, count)| **count));
-            // A command that no process reported before its end ran at its place in the log.
-            let (position, time_us) = most.map_or((last, *time_us), |(run, _)| *run);
-            last = position;
-            commands.push((position, *place, *ran, time_us));
-        }
-        commands.sort_unstable();
-        commands
-    }
-}
-
 impl<W: Workload> Executed<W> {
-    /// Empty; if there may be reads that take no batch, it `keeps_past` states.
-    pub fn new(workload: &W, keeps_past: bool) -> Self {
+    /// Empty, for the run of `seed`.
+    ///
+    /// # Panics
+    /// If the service does not start.
+    pub fn new(workload: &W, seed: u64, options: &Options) -> Self {
+        // Of f+1 replicas one is healthy.
+        let (order, enough) = (RunOrder::of(options), u32::from(options.replicas) / 2 + 1);
+        // There may be reads that take no batch.
+        let keeps_past = plan::reads(seed, options) == crosscheck::Reads::Local;
+        let is_postponed = workload.may_miss_locks() || workload.starts_requests();
+        let service = (is_postponed || keeps_past)
+            .then(|| workload.start().unwrap_or_else(|why| panic!("the service does not start: {why}")).0);
         Executed {
             model: workload.model(),
             commands: Vec::new(),
@@ -119,26 +145,29 @@ impl<W: Workload> Executed<W> {
             time_us: 0,
             behavior: crosscheck::behavior::FIRST,
             acting: order::Acting::default(),
-            later: workload.may_miss_locks().then(Later::default),
-            past: keeps_past.then(BTreeMap::new),
+            later: is_postponed.then(|| Later::new(order, enough)),
+            started: StartedRequests::default(),
+            is_unannounced: false,
+            service,
+            // The model of a run that is judged at its end has not executed anything before.
+            past: (keeps_past && !is_postponed).then(PastModels::new),
             reads: BTreeMap::new(),
         }
     }
 
     /// A batch with this ordered time begins.
-    pub fn begin_batch(&mut self, time_us: u64) {
+    pub fn begin_batch(&mut self, batch: u64, time_us: u64) {
         self.time_us = time_us;
-        if self.later.is_none() {
-            self.model.begin_batch(time_us);
+        match &mut self.later {
+            Some(later) => later.begin_batch(batch, time_us),
+            None => self.model.begin_batch(time_us),
         }
     }
 
     /// Executes the command with this number at `place` of the batch that has begun.
     pub fn apply(&mut self, command: usize, place: Place) {
         match &mut self.later {
-            Some(later) => {
-                later.ordered.insert(place, (OrderedItem::Command(command), self.time_us));
-            }
+            Some(later) => later.order(place, OrderedItem::Command(command)),
             None => {
                 let turn = Turn { place, time_us: self.time_us, behavior: self.behavior };
                 let expected = self.model.apply(&self.commands[command], turn);
@@ -152,7 +181,7 @@ impl<W: Workload> Executed<W> {
         self.acting.want(origin, behavior, needed);
         let acts_as = self.acting.behavior.max(crosscheck::behavior::FIRST);
         if let Some(later) = self.later.as_mut().filter(|_| acts_as != self.behavior) {
-            later.ordered.insert(place, (OrderedItem::ActAs(acts_as), self.time_us));
+            later.order(place, OrderedItem::ActAs(acts_as));
         }
         self.behavior = acts_as;
     }
@@ -162,20 +191,42 @@ impl<W: Workload> Executed<W> {
         self.behavior
     }
 
+    /// A client sends a command, which the service encodes as `request`.
+    pub fn sent(&mut self, request: &[u8]) {
+        let past = self.past.as_mut().filter(|past| past.since.is_none());
+        let (Some(past), Some(service)) = (past, &self.service) else { return };
+        let decoded = service.decode(&Bytes::copy_from_slice(request));
+        if decoded.is_ok_and(|request| service.reads_only(&request)) {
+            past.since = Some(past.batch);
+            self.keep_past();
+        }
+    }
+
     /// All commands of a batch are executed.
     pub fn end_batch(&mut self, batch: u64) {
+        if let Some(past) = &mut self.past {
+            past.batch = batch;
+            self.keep_past();
+        }
+    }
+
+    /// Keeps the model as it is now, if reads may need it.
+    fn keep_past(&mut self) {
         let Self { model, time_us, behavior, past: Some(past), .. } = self else { return };
-        past.insert(batch, PastModel { model: model.for_reads(), time_us: *time_us, behavior: *behavior });
-        if past.len() > PAST_KEPT {
-            past.pop_first();
+        if past.since.is_some() {
+            let model = PastModel { model: model.for_reads(), time_us: *time_us, behavior: *behavior };
+            past.of_batches.insert(past.batch, model);
+        }
+        if past.of_batches.len() > PAST_KEPT {
+            past.of_batches.pop_first();
         }
     }
 
     /// The reply to a command leaves that was read from the state after a batch.
     pub fn read(&mut self, command: usize, batch: u64) {
-        let state = self.past.as_ref().and_then(|past| past.get(&batch));
+        let Some(past) = &self.past else { return };
         // Before the first batch there is nothing to read.
-        let PastModel { mut model, time_us, behavior } = match state {
+        let PastModel { mut model, time_us, behavior } = match past.of_batches.get(&batch) {
             Some(PastModel { model, time_us, behavior }) => {
                 PastModel { model: model.clone(), time_us: *time_us, behavior: *behavior }
             }
@@ -184,19 +235,30 @@ impl<W: Workload> Executed<W> {
                 model.clear();
                 PastModel { model, time_us: 0, behavior: crosscheck::behavior::FIRST }
             }
+            // The replica was behind the first one when the first such command was sent.
+            None if past.since.is_none_or(|since| batch < since) => {
+                self.reads.insert(command, None);
+                return;
+            }
             None => return,
         };
         let turn = Turn { place: read_place(batch), time_us, behavior };
         let expected = model.apply(&self.commands[command], turn);
-        self.reads.insert(command, expected);
+        self.reads.insert(command, Some(expected));
     }
 
     /// A replica has run a batch.
     pub fn record_run(&mut self, batch: u64, outcomes: &[RequestOutcome]) {
-        let Some(later) = &mut self.later else { return };
-        for (number, outcome) in (0..).zip(outcomes).filter(|(_, outcome)| !outcome.failed) {
-            let runs = later.runs.entry(Place::new(batch, number)).or_default();
-            *runs.entry((outcome.position, outcome.time_us)).or_default() += 1;
+        if let Some(later) = &mut self.later {
+            later.record_run(batch, outcomes);
+        }
+    }
+
+    /// A replica, from 0, has run what the service had started itself, or what has started something.
+    pub fn record_traced(&mut self, run: &TracedRun, replica: u8, is_healthy: bool) {
+        match &mut self.later {
+            Some(later) => later.record_traced(run, replica, is_healthy),
+            None => self.is_unannounced = true,
         }
     }
 
@@ -211,15 +273,33 @@ impl<W: Workload> Executed<W> {
     pub fn clear(&mut self) {
         self.model.clear();
         self.expected.clear();
-        self.past.iter_mut().for_each(BTreeMap::clear);
+        self.past.iter_mut().for_each(PastModels::clear);
         self.reads.clear();
         (self.behavior, self.acting) = (crosscheck::behavior::FIRST, order::Acting::default());
-        self.later = self.later.take().map(|_| Later::default());
+        self.later = self.later.take().map(|later| later.emptied());
+        self.started = StartedRequests::default();
+    }
+
+    /// How many requests the service has started itself, of those that were judged.
+    pub fn started(&self) -> u64 {
+        self.started.ran
     }
 
     /// Objects that the service was seen to evict.
     pub fn evicted(&self) -> u64 {
         self.model.evicted()
+    }
+}
+
+impl<M> PastModels<M> {
+    fn new() -> Self {
+        PastModels { batch: 0, since: None, of_batches: BTreeMap::new() }
+    }
+
+    /// The group begins again without data, at its first batch.
+    fn clear(&mut self) {
+        self.of_batches.clear();
+        (self.batch, self.since) = (0, self.since.map(|_| 0));
     }
 }
 
@@ -229,13 +309,17 @@ impl<W: Workload> Reference for Executed<W> {
     }
 
     fn compare(&mut self, command: usize, place: Place, reply: &[u8]) -> Option<Result<(), String>> {
+        if self.is_unannounced {
+            return Some(Err(UNANNOUNCED.to_owned()));
+        }
         if let Some(later) = &mut self.later {
-            later.ordered.get(&place)?;
-            later.replies.entry(place).or_default().push((command, reply.to_vec()));
-            return Some(Ok(()));
+            return later.answered(command, place, reply).then_some(Ok(()));
         }
         let expected = match place.request {
-            u16::MAX => self.reads.remove(&command)?,
+            u16::MAX => match self.reads.remove(&command)? {
+                Some(expected) => expected,
+                None => return Some(Ok(())),
+            },
             _ => self.expected.get(&place)?.clone(),
         };
         Some(self.model.compare(&expected, place, reply))
@@ -250,28 +334,19 @@ impl<W: Workload> Reference for Executed<W> {
     }
 
     fn compare_rest(&mut self) -> Result<(), String> {
-        let Some(mut later) = self.later.take() else { return Ok(()) };
-        let (mut now_us, mut behavior) = (0, crosscheck::behavior::FIRST);
-        for (position, place, ran, time_us) in later.by_position() {
-            let command = match ran {
-                OrderedItem::Command(command) => command,
-                OrderedItem::ActAs(newer) => {
-                    behavior = newer;
-                    continue;
-                }
-            };
-            if time_us > now_us {
-                now_us = time_us;
-                self.model.begin_batch(time_us);
-            }
-            let expected = self.model.apply(&self.commands[command], Turn { place, time_us, behavior });
-            for (sent, reply) in later.replies.remove(&place).unwrap_or_default() {
-                self.model
-                    .compare(&expected, place, &reply)
-                    .map_err(|why| format!("{:?} at position {position}: {why}", self.commands[sent]))?;
-            }
-        }
-        self.later = Some(Later::default());
+        let Self { later: Some(later), model, commands, service: Some(service), started, .. } = self else {
+            return Ok(());
+        };
+        let emptied = later.emptied();
+        *started = std::mem::replace(later, emptied).judge::<W>(model, commands, service)?;
         Ok(())
     }
+
+    fn all_has_run(&self) -> Result<(), String> {
+        self.started.are_done()
+    }
 }
+
+/// Why no reply can be judged.
+const UNANNOUNCED: &str = "the service starts requests itself, and `Workload::starts_requests` does not say so: the \
+    model is not given these requests";

@@ -191,6 +191,8 @@ pub struct RunSummary {
     pub replaced: BTreeMap<String, u64>,
     /// Items that were found evicted.
     pub evicted: u64,
+    /// Requests that the service started itself and that the model was given.
+    pub started: u64,
     /// What the group acts as in the end ([`crosscheck::Service::BEHAVIORS`]).
     pub behavior: u16,
     /// Longest time from an episode's end until everything had healed, in simulated microseconds.
@@ -404,7 +406,7 @@ impl<W: Workload> Run<W> {
             reading_done_us: None,
             reported: false,
             facts: Facts::new(replicas),
-            model: Executed::new(&workload, plan::reads(seed, &options) == crosscheck::Reads::Local),
+            model: Executed::new(&workload, seed, &options),
             promises: workload.promises(),
             trace: Trace::new(options.trace),
             summary: RunSummary { seed, ..RunSummary::default() },
@@ -449,6 +451,7 @@ impl<W: Workload> Run<W> {
         self.summary.steps = self.trace.steps;
         self.summary.faulty_chunks = self.network.faulty_chunks();
         self.summary.evicted = self.model.evicted();
+        self.summary.started = self.model.started();
         self.summary.behavior = self.model.behavior();
         self.summary.unanswered =
             self.facts.sent_commands.iter().filter(|sent| !sent.answered).count() as u64;

@@ -82,6 +82,31 @@ pub trait Workload: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Whether handlers start requests themselves ([`crosscheck::Cx::spawn`], [`crosscheck::Cx::at`], waits): then
+    /// replies are judged at the end of the run, and the model is given each of these requests where it ran, by
+    /// [`Workload::started`]. In mode `00GT` such a run has one worker ([`crate::Options::workers`]): with several, the
+    /// order at a lock is left to chance there.
+    fn starts_requests(&self) -> bool {
+        false
+    }
+
+    /// The service has run a request at `turn` that it had started itself: the model executes it as well. It comes
+    /// between commands, in the order in which the requests ran.
+    ///
+    /// That such a request runs once, and not before its time, is checked without the model. Only the model knows
+    /// whether the right requests are started: it fails for one that it does not expect, and answers a command with
+    /// what no service says if one is missing.
+    ///
+    /// # Errors
+    /// Why the service should not have started this request, as text.
+    fn started(
+        _model: &mut Self::Model,
+        _request: &<Self::Service as Service>::Request,
+        _turn: Turn,
+    ) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The promises that are checked: all, unless the service does not make one of them. A service may add its own.
     fn promises(&self) -> Vec<Box<dyn Promise>> {
         promises::all()
@@ -108,9 +133,11 @@ pub trait CommandSource {
 /// Where and when a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Its place in the log.
+    /// Its place in the log; the batch in which it ran and the number `u16::MAX` for what the service has started
+    /// itself, and for a read that took no batch.
     pub place: Place,
-    /// Ordered time of its batch in microseconds since 1970; where requests may miss locks, the one at which it ran.
+    /// Ordered time of its batch in microseconds since 1970; where replies are judged at the end, the one at which it
+    /// ran.
     pub time_us: u64,
     /// What the group acts as there ([`crosscheck::Service::BEHAVIORS`]).
     pub behavior: u16,
@@ -124,14 +151,15 @@ pub trait ReferenceModel: Clone {
     /// The expected value of a reply: bytes, or a description of the permitted ones.
     type Expected: Clone + 'static;
 
-    /// A batch begins whose ordered time is `time_us`: timers up to then run before its commands. It may have no
-    /// command; where requests may miss locks, only batches with commands are known.
+    /// A batch begins whose ordered time is `time_us`. It may have no command; where replies are judged at the end
+    /// ([`Workload::starts_requests`], [`Workload::may_miss_locks`]), the model is given the time of what runs next.
     fn begin_batch(&mut self, _time_us: u64) {}
 
     /// Executes `command`, and returns the answer that the service must give.
     fn apply(&mut self, command: &Self::Command, turn: Turn) -> Self::Expected;
 
-    /// A copy that answers what only reads as this one does. There are thousands of them.
+    /// A copy that answers what only reads as this one does. There are thousands of them, one for each batch, where the
+    /// service has requests that only read ([`crosscheck::Service::reads_only`]) and clients send them; else none.
     fn for_reads(&self) -> Self {
         self.clone()
     }
@@ -143,7 +171,8 @@ pub trait ReferenceModel: Clone {
     fn compare(&mut self, expected: &Self::Expected, place: Place, reply: &[u8]) -> Result<(), String>;
 
     /// Compares the reply to one of [`Workload::final_reads`] with the data that the model has now, at `turn`,
-    /// when nothing changes any more.
+    /// when nothing changes any more. Where replies are judged at the end these are judged like all others, each at its
+    /// own time: with timers there may always be something that changes.
     ///
     /// # Errors
     /// The difference, as text.

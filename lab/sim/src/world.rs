@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crosscheck::admin::{EvidenceRecord, Position};
 use crosscheck::limits;
 use crosscheck::snapshot::{Extent, Unfinished};
-use crosscheck::stepped::{Observation, ReplyTo, StateSink, World, WriteEnd};
+use crosscheck::stepped::{Observation, ReplyTo, StateSink, TracedRun, World, WriteEnd};
 use verify::{StateToken, Version};
 use vote::{Packed, Place, digest};
 use wire::SplitMix64;
@@ -92,6 +92,21 @@ pub struct RequestOutcome {
     pub failed: bool,
 }
 
+impl RequestOutcome {
+    fn of(result: &vote::RequestResult) -> Self {
+        RequestOutcome {
+            // Computed from its parts: a fault may have hit the stored digest.
+            digest: digest::request(&result.pairs, &result.answer()),
+            reply_digest: result.reply_digest,
+            request_checksum: result.request_info.checksum,
+            position: result.request_info.position,
+            time_us: result.request_info.time_us,
+            locks: locks(&result.pairs),
+            failed: result.failure.is_some(),
+        }
+    }
+}
+
 /// A batch as a replica took it from the order.
 #[derive(Clone, Debug)]
 pub struct Ordered {
@@ -157,6 +172,9 @@ pub enum What {
         /// Per request.
         outcomes: Vec<RequestOutcome>,
     },
+    /// A request has run that the service had started itself, or that has started others. In verified mode: in a batch
+    /// that stays.
+    Traced(TracedRun),
     /// A reply passed the gate.
     Released {
         /// The request.
@@ -393,8 +411,17 @@ pub struct Surroundings {
     disk: Option<SimDisk>,
     /// Checkpoints on their way to the disk.
     writes: Arc<Mutex<Vec<SlowWrite>>>,
-    /// In verified mode: the batches that are scheduled and not stable, and their results.
-    unstable: BTreeMap<u64, (Ordered, Vec<RequestOutcome>)>,
+    /// In verified mode.
+    is_verified: bool,
+    /// In verified mode: the batches that are scheduled and not stable.
+    unstable: BTreeMap<u64, UnstableBatch>,
+}
+
+/// In verified mode: a batch that may be rolled back, and what its execution has left so far.
+struct UnstableBatch {
+    ordered: Ordered,
+    outcomes: Vec<RequestOutcome>,
+    traced: Vec<TracedRun>,
 }
 
 impl Surroundings {
@@ -412,6 +439,7 @@ impl Surroundings {
             scale: RunScale::real(),
             disk: None,
             writes: Arc::default(),
+            is_verified: false,
             unstable: BTreeMap::new(),
         }
     }
@@ -441,6 +469,18 @@ impl Surroundings {
     /// The run's clock, as far as this replica's step has come.
     fn local_us(&self) -> u64 {
         self.network.now_us() + self.network.late_us(self.me)
+    }
+
+    /// A batch has all its results. In verified mode it may be rolled back.
+    fn on_executed(&mut self, batch: u64, results: &[vote::RequestResult]) -> What {
+        let outcomes: Vec<RequestOutcome> = results.iter().map(RequestOutcome::of).collect();
+        match self.unstable.get_mut(&batch) {
+            Some(unstable) => {
+                unstable.outcomes.clone_from(&outcomes);
+                What::Ran { batch, outcomes }
+            }
+            None => What::Executed { batch, outcomes },
+        }
     }
 
     fn record(&self, what: What) {
@@ -529,26 +569,13 @@ impl World for Surroundings {
             Observation::Delivered { batch, requests } => {
                 What::Delivered { batch, ordered: Ordered::of([requests]) }
             }
-            Observation::Executed { batch, results } => {
-                let outcome = |result: &vote::RequestResult| RequestOutcome {
-                    // Computed from its parts: a fault may have hit the stored digest.
-                    digest: digest::request(&result.pairs, &result.answer()),
-                    reply_digest: result.reply_digest,
-                    request_checksum: result.request_info.checksum,
-                    position: result.request_info.position,
-                    time_us: result.request_info.time_us,
-                    locks: locks(&result.pairs),
-                    failed: result.failure.is_some(),
-                };
-                let outcomes: Vec<RequestOutcome> = results.iter().map(outcome).collect();
-                match self.unstable.get_mut(&batch) {
-                    Some((_, ran)) => {
-                        ran.clone_from(&outcomes);
-                        What::Ran { batch, outcomes }
-                    }
-                    None => What::Executed { batch, outcomes },
-                }
-            }
+            Observation::Executed { batch, results } => self.on_executed(batch, results),
+            Observation::Traced(run) => match self.unstable.get_mut(&run.batch) {
+                Some(unstable) => return unstable.traced.push(run.clone()),
+                // Its batch has been rolled back.
+                None if self.is_verified => return,
+                None => What::Traced(run.clone()),
+            },
             Observation::Released { place, to, reply } => What::Released { place, to, reply: reply.clone() },
             Observation::ReadHere { batch, to, reply } => What::ReadHere { batch, to, reply: reply.clone() },
             Observation::Packed { turn, objects } => What::Packed { turn, objects: objects.to_vec() },
@@ -562,13 +589,14 @@ impl World for Surroundings {
             Observation::Evidence(record) => What::Evidence(record.clone()),
             Observation::Speculated { batch, parts, order } => {
                 let ordered = Ordered::of(parts.iter().map(|part| &part.batch));
-                self.unstable.insert(batch, (ordered, Vec::new()));
+                let unstable = UnstableBatch { ordered, outcomes: Vec::new(), traced: Vec::new() };
+                self.unstable.insert(batch, unstable);
                 What::Speculated { batch, order: of_order(order) }
             }
             Observation::Folded { version, parent, order } => {
                 let order = order.to_vec();
-                if let Some((ordered, _)) = self.unstable.get_mut(&version.number) {
-                    ordered.plan = Some(order.clone());
+                if let Some(unstable) = self.unstable.get_mut(&version.number) {
+                    unstable.ordered.plan = Some(order.clone());
                 }
                 What::Folded { version, parent, order }
             }
@@ -577,9 +605,10 @@ impl World for Surroundings {
             Observation::Stable { version, is_agreed } => {
                 // What is stable is what the checkers of other modes see when it is delivered and executed.
                 let batch = version.number;
-                if let Some((ordered, outcomes)) = self.unstable.remove(&batch) {
+                if let Some(UnstableBatch { ordered, outcomes, traced }) = self.unstable.remove(&batch) {
                     self.record(What::Agreed(version));
                     self.record(What::Delivered { batch, ordered });
+                    traced.into_iter().for_each(|run| self.record(What::Traced(run)));
                     self.record(What::Executed { batch, outcomes });
                 }
                 What::Stable { version, is_agreed }
@@ -597,6 +626,7 @@ impl World for Surroundings {
                 What::Rewound { batch, order: of_order(order) }
             }
             Observation::Installed { version, order, in_place } => {
+                self.is_verified = true;
                 self.unstable.clear();
                 What::Installed { version, order: of_order(order), in_place }
             }

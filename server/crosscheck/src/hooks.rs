@@ -204,6 +204,8 @@ pub(crate) enum TurnPoint<'a> {
     Reply(&'a mut [u8]),
     /// The bits of the result's digest to invert.
     Digest(&'a mut u128),
+    /// The request has run. What it has started comes into the schedule next.
+    Ends,
 }
 
 /// How a disk is slow on purpose.

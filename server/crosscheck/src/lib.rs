@@ -57,6 +57,7 @@ mod self_check;
 mod service;
 mod settings;
 mod shapes;
+pub mod short;
 mod slow;
 pub mod snapshot;
 mod socket_errors;
@@ -66,6 +67,7 @@ mod state_writer;
 mod stepped_workers;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod traced;
 mod transfer;
 mod worker;
 mod world;

@@ -34,7 +34,8 @@ use crate::service::{Service, words_of};
 use crate::settings::Mode;
 use crate::state;
 use crate::stepped_workers::SteppedWorker;
-use crate::{Corrupted, limits, shapes};
+use crate::traced::{LastPlace, TracedRun};
+use crate::{Corrupted, limits, shapes, traced};
 
 /// The reports of a worker to the order thread.
 pub(crate) enum Report {
@@ -159,6 +160,8 @@ pub(crate) enum Report {
         /// The objects.
         objects: Vec<object::Large>,
     },
+    /// A request has run that the service had started itself, or that has started others; only in a simulation.
+    Traced(Box<TracedRun>),
     /// A request of a worker has ended; only while the order thread asks for it.
     TurnEnded,
     /// In verified mode: all requests of a batch have ended. Its results were reported before.
@@ -211,6 +214,8 @@ pub(crate) struct Context<S: Service> {
     /// reported by the worker that ends its last request, and by then all have left their results.
     pub share: Option<RefCell<Share>>,
     pub report: ReportSink,
+    /// In a simulation, which traces what the service starts itself: shared by the workers.
+    pub last_place: Option<Arc<LastPlace>>,
     /// The worker's place in a simulation that steps it.
     pub seat: Option<SteppedWorker>,
     pub hooks: hooks::Active,
@@ -277,6 +282,9 @@ impl<S: Service> Context<S> {
         }
         self.hooks.at_turn(&mut turn, TurnPoint::Begins);
         let outcome = self.step(&mut turn, locks, replies);
+        let traced = self.last_place.as_ref().and_then(|last| traced::trace(&turn, outcome, last));
+        traced.into_iter().for_each(|run| (self.report)(Report::Traced(run)));
+        self.hooks.at_turn(&mut turn, TurnPoint::Ends);
         if let Some(ended) = turn.finish(outcome) {
             (self.report)(Report::BatchEnded(ended));
         }
@@ -359,6 +367,10 @@ impl<S: Service> Context<S> {
         control: &Control,
     ) -> Outcome {
         turn.take_all();
+        if matches!(control, Control::Recover(_)) {
+            // The replica that is repaired may have learned other locks of requests than its peers.
+            turn.forget_lessons();
+        }
         // Damage of a structure may show only as a panic: then this replica blames itself, as in a handler.
         let performed = catch_unwind(AssertUnwindSafe(|| self.perform(turn, locks, control)));
         let compared = performed.unwrap_or_else(|payload| {

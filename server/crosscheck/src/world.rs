@@ -20,6 +20,7 @@ use crate::peers::Net;
 use crate::snapshot::Extent;
 use crate::state_writer::{StateSink, StateWriter, WriteEnd, Writes};
 use crate::stepped_workers::SteppedWorkers;
+use crate::traced::TracedRun;
 use crate::{ServeError, limits};
 
 /// An event in a replica, for an external checker. [`Os`] ignores all events, so they cost nothing.
@@ -39,6 +40,9 @@ pub enum Observation<'a> {
         /// One result per request.
         results: &'a [RequestResult],
     },
+    /// A request has run that the service had started itself, or that has started others. In verified mode: in a batch
+    /// that may be rolled back.
+    Traced(&'a TracedRun),
     /// A reply was released.
     Released {
         /// The request.

@@ -20,6 +20,7 @@ pub mod modes;
 pub mod outcome;
 pub mod program;
 pub mod serve;
+pub mod short;
 pub mod signals;
 pub mod status;
 pub mod top;

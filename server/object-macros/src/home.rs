@@ -21,6 +21,17 @@ pub fn schedule_path() -> TokenStream {
     path_of("schedule")
 }
 
+/// Path of the facade.
+pub fn facade_path() -> TokenStream {
+    match crate_name("crosscheck") {
+        Ok(FoundCrate::Name(name)) => {
+            let name = syn::Ident::new(&name, Span::call_site());
+            quote!(::#name)
+        }
+        Ok(FoundCrate::Itself) | Err(_) => quote!(::crosscheck),
+    }
+}
+
 fn path_of(wanted: &str) -> TokenStream {
     let ident = |name: &str| syn::Ident::new(name, Span::call_site());
     let itself = ident(wanted);

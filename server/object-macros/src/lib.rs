@@ -9,6 +9,7 @@ use proc_macro::TokenStream;
 use quote::quote;
 
 mod check;
+mod handlers;
 mod history;
 mod home;
 mod impls;
@@ -16,6 +17,7 @@ mod kinds;
 mod locks;
 mod parse;
 mod refuse;
+mod service;
 mod shaped;
 mod structs;
 mod summed;
@@ -119,4 +121,26 @@ pub fn derive_locks(item: TokenStream) -> TokenStream {
         Ok(item) => locks::expand(&item).unwrap_or_else(syn::Error::into_compile_error).into(),
         Err(error) => error.into_compile_error().into(),
     }
+}
+
+/// Makes a struct the state of a service in short form: `crosscheck::short` says how.
+///
+/// `#[service(port = 6379, protocol = Resp)]`: the client port of the first replica, and how clients speak (`Resp`,
+/// `Lines`, `Frames`, or an author's `Language`). `name = "..."` is the program's name, in place of the struct's in
+/// small letters, and `shards = N` the number of parts, in place of 16.
+#[proc_macro_attribute]
+pub fn service(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let expanded = syn::parse::<service::Arguments>(arguments)
+        .and_then(|arguments| service::expand(&arguments, &syn::parse(item)?));
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes the methods of such a struct its requests.
+///
+/// A method with `&mut self` and `cx: &Ctx<'_, Self>` is one. The argument with `#[key]` decides on which part of the
+/// state it runs; without one it runs on all. A method with `#[closed]` runs when connections have ended.
+#[proc_macro_attribute]
+pub fn handlers(_arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let expanded = syn::parse(item).and_then(handlers::expand);
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -139,7 +139,7 @@ pub use id::{ObjectId, RegionId};
 pub use inject::{Injected, Injection};
 pub use inside::Inside;
 pub use kept::Kept;
-pub use object_macros::{Kinds, Locks, Shaped, Summed, critical};
+pub use object_macros::{Kinds, Locks, Shaped, Summed, critical, handlers, service};
 pub use parts::{Located, Location, Orphans};
 pub use pieces::Pieces;
 pub use reference::Ref;

@@ -10,9 +10,10 @@
 //! A lesson is what the handler took *beyond* its declared part. Otherwise the next request would also wait for locks
 //! that only the last one needed: among requests that declare the lock of their key, the lock of another key.
 //!
-//! A replica that abandons a request which the others finish (its check failed) misses the lesson, as it misses the
-//! requests that it spawned: its schedule may then differ from the others', until it takes over their dispatcher's
-//! state.
+//! A replica that abandons a request which the others finish (its check failed) misses the lesson, and one that runs it
+//! wrongly learns another one: its schedule may then differ from the others', at a request of that kind that may come
+//! much later. No comparison of objects shows that. So the request that repairs the replica makes all replicas forget
+//! all lessons ([`Turn::forget_lessons`](crate::Turn::forget_lessons)).
 
 use crate::cell::{Slot, Use};
 use crate::footprint::Footprint;
@@ -30,6 +31,11 @@ pub(crate) struct Lesson {
     pub kind: u32,
     /// Names no kind itself; [`Footprint::all`] if there were too many locks.
     pub locks: Footprint,
+}
+
+impl Lesson {
+    /// No lesson of any kind is known any more: that of a kind which no other lesson has.
+    pub const FORGET_ALL: Lesson = Lesson { kind: u32::MAX, locks: Footprint::new() };
 }
 
 /// The latest lesson of each kind that has a place.
@@ -61,6 +67,9 @@ impl Predictor {
 
     /// Stores a lesson; it replaces the earlier one of its kind.
     pub fn learn(&mut self, lesson: &Lesson) {
+        if *lesson == Lesson::FORGET_ALL {
+            return self.places.clear();
+        }
         if !lesson.locks.is_empty() {
             self.places.resize(PREDICTED_KINDS, None);
             self.places[place(lesson.kind)] = Some(*lesson);

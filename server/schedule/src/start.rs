@@ -1,6 +1,6 @@
 //! The requests that a request starts: to run later, or by a timer. They count only if the request succeeds.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use wire::derive;
@@ -20,6 +20,8 @@ pub trait Spawn<R> {
 pub(crate) struct Starts<R> {
     spawned: RefCell<Vec<R>>,
     timers: RefCell<Vec<(u64, R)>>,
+    /// All lessons are forgotten.
+    forgets_lessons: Cell<bool>,
 }
 
 /// Salts that separate the values derived from one request's seed.
@@ -31,7 +33,11 @@ pub(crate) type Started<R> = (Vec<Arc<Internal<R>>>, Timers<R>);
 
 impl<R> Starts<R> {
     pub const fn new() -> Self {
-        Starts { spawned: RefCell::new(Vec::new()), timers: RefCell::new(Vec::new()) }
+        Starts {
+            spawned: RefCell::new(Vec::new()),
+            timers: RefCell::new(Vec::new()),
+            forgets_lessons: Cell::new(false),
+        }
     }
 
     pub fn spawn(&self, request: R) {
@@ -40,6 +46,17 @@ impl<R> Starts<R> {
 
     pub fn at(&self, time_us: u64, request: R) {
         self.timers.borrow_mut().push((time_us, request));
+    }
+
+    /// When the running request has succeeded, all lessons are forgotten.
+    pub fn forget_lessons(&self) {
+        self.forgets_lessons.set(true);
+    }
+
+    /// Whether all lessons are forgotten.
+    #[inline]
+    pub fn forgets_lessons(&self) -> bool {
+        self.forgets_lessons.get()
     }
 
     /// Returns the requests that the request of `run` has started, as internal requests.
@@ -73,6 +90,7 @@ impl<R> Starts<R> {
     /// Drops the requests started by a request that did not succeed.
     #[inline]
     pub fn forget(&self) {
+        self.forgets_lessons.set(false);
         if !self.is_empty() {
             self.spawned.borrow_mut().clear();
             self.timers.borrow_mut().clear();

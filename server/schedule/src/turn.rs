@@ -106,6 +106,12 @@ impl<'w, R> Turn<'w, R> {
         self.driver.lose_count();
     }
 
+    /// A fault: what the request has started does not come into the schedule.
+    #[cfg(feature = "inject")]
+    pub fn lose_started(&mut self) {
+        self.driver.starts().forget();
+    }
+
     /// Where the request came from; the same on a retry.
     pub fn origin(&self) -> Origin {
         self.driver.run().origin
@@ -192,6 +198,12 @@ impl<'w, R> Turn<'w, R> {
         run.rng_calls.set(0);
         run.slots.iter().for_each(Slot::forget_use);
         self.driver.starts().forget();
+    }
+
+    /// What is known of the locks of predicted requests may differ between replicas, because a fault has hit one of
+    /// them: if this request succeeds, all forget it, where what it spawns would take effect ([`Footprint::predict`]).
+    pub fn forget_lessons(&mut self) {
+        self.driver.starts().forget_lessons();
     }
 
     /// Shows the requests that the handler has started so far: those that run soon, and then those with a time in

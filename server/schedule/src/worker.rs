@@ -10,6 +10,7 @@ use crate::dispatch::{Dispatcher, Found, Part};
 use crate::entry::Origin;
 use crate::footprint::Footprint;
 use crate::log::{FootprintOf, Worker};
+use crate::predict::Lesson;
 use crate::start::Starts;
 use crate::state::{Again, DispatcherState, Due};
 use crate::turn::{Drive, EntryEnd, Outcome, Scheduler, Step, Turn};
@@ -110,7 +111,10 @@ impl<R: Any + Send + Sync> TurnWorker<R> {
         let position = self.dispatcher.due_position();
         match outcome {
             Outcome::Done => {
-                let lesson = self.dispatcher.lesson(&self.run.slots);
+                let lesson = match self.starts.forgets_lessons() {
+                    true => Some(Lesson::FORGET_ALL),
+                    false => self.dispatcher.lesson(&self.run.slots),
+                };
                 if lesson.is_none() && self.starts.is_empty() {
                     return None;
                 }

@@ -188,6 +188,38 @@ fn what_is_learned_counts_exactly_lag_positions_later() {
     assert_eq!(known, [1 + LAG], "not before, and after that the lesson of position 2 counts");
 }
 
+/// A replica that abandons a request which others finish has another forecast, until a request makes all forget.
+#[test]
+fn what_all_have_forgotten_is_the_same_where_one_has_learned_something_else() {
+    let forgets_at = |forgets: Option<u64>| {
+        move |mut turn: Turn<'_, Job>| {
+            if Some(turn.position()) == forgets {
+                turn.forget_lessons();
+            }
+            perform(turn)
+        }
+    };
+    let forecasts_of = |taught: &[u32], workers, forgets| {
+        let locks = Locks::new();
+        let mut batch = vec![locks.teaches(KIND, taught), nothing(), nothing()];
+        batch.extend((0..2 * LAG).map(|_| job(of_kind(KIND, &[9]), |_| Ok(()))));
+        // Those teach nothing: they do not succeed.
+        batch.iter_mut().skip(3).for_each(|job| job.handler = Arc::new(|_| panic!("abandoned")));
+        let log = [entry(1, true, batch)];
+        let genesis = DispatcherState::genesis();
+        let perform = forgets_at(forgets);
+        forecasts(&run_from(LockRules::Turns, workers, genesis, &log, perform))
+    };
+    for workers in 1..=3 {
+        let of = |taught: &[u32], forgets| forecasts_of(taught, workers, forgets);
+        assert_ne!(of(&[7], None)[10], of(&[8], None)[10], "{workers} workers");
+        let (one, other) = (of(&[7], Some(2)), of(&[8], Some(2)));
+        assert_ne!(one[4], other[4], "position 5, before what is forgotten at position 2 takes effect");
+        assert_eq!(one[5..], other[5..], "{workers} workers");
+        assert_eq!(one[5..], vec![vec![9]; 6], "{workers} workers");
+    }
+}
+
 #[test]
 fn the_latest_of_two_lessons_counts_from_its_own_position_on() {
     let locks = Locks::new();

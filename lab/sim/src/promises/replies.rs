@@ -14,9 +14,12 @@ impl Promise for Replies {
             name: "replies",
             section: "EDCC'16 sections III-B (fault model) and IV-B",
             promise: "Every reply that reaches a client is the one that a correct service gives at that position. In \
-                mode R0GV: that it gives when it runs each batch one request at a time.",
+                mode R0GV: that it gives when it runs each batch one request at a time. What the service starts \
+                itself runs once, when it is to run.",
             check: "An independent model of the service executes the ordered commands; every byte of every \
-                reply is compared. For memcached, every unique stands for one version. In mode R0GV the order within \
+                reply is compared. Where a service starts requests itself, each run of one is compared with what has \
+                started it; none runs before its time, no timer behind a request of a later batch, and in the end \
+                none is left. For memcached, every unique stands for one version. In mode R0GV the order within \
                 a batch is the one in which the first replica where it is stable held the locks (serial).",
         }
     }
@@ -43,6 +46,7 @@ impl Promise for Replies {
     }
 
     fn at_end(&mut self, _facts: &Facts, _end: &RunEnd, model: &mut dyn Reference) -> Broken {
-        model.compare_rest()
+        model.compare_rest()?;
+        model.all_has_run()
     }
 }

@@ -23,6 +23,10 @@ impl std::fmt::Display for Shown<'_> {
                     write!(f, " {:04x}{}", one.digest as u16, if one.failed { "!" } else { "" })
                 })
             }
+            What::Traced(run) => {
+                let (position, started) = (run.position, run.started.len());
+                write!(f, "{replica} ran {:?} at {position}, which started {started}", run.place)
+            }
             What::Released { place, to, reply } => {
                 let reply = String::from_utf8_lossy(reply);
                 let start: String = reply.chars().take(24).collect();

@@ -152,7 +152,10 @@ impl<W: Workload> Run<W> {
             let cut =
                 if self.rng.chance(200) { self.rng.modulo(text.len() as u64) as usize } else { text.len() };
             match process.receive(number as u32, *command, &text, cut) {
-                Ok(Some(submitted)) => self.facts.record_sent(&submitted.request, submitted.number),
+                Ok(Some(submitted)) => {
+                    self.facts.record_sent(&submitted.request, submitted.number);
+                    self.model.sent(&submitted.request);
+                }
                 Ok(None) => {}
                 Err(why) => wrong = Some(why),
             }

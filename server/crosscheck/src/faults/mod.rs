@@ -238,6 +238,8 @@ impl Hooks for Injector {
                 let armed = self.take(turn, Corruption::Digest);
                 *wrong_bits = armed.map_or(0, |armed| 1 << (armed.target.seed % 128));
             }
+            TurnPoint::Ends if self.0.sabotaged.loses_started(turn.position()) => turn.lose_started(),
+            TurnPoint::Ends => {}
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Sabotage {
     SkipsBatch,
     /// A worker counts one position too many, once.
     LosesCount,
+    /// What some requests start themselves does not come into the schedule.
+    LosesStarted,
     /// The bytes that overwrite objects are not those that f+1 replicas agree on.
     FlipsInstalled,
     /// Evidence names the next replica.
@@ -126,6 +128,11 @@ impl Sabotaged {
     /// Whether the worker's count becomes wrong now.
     pub fn loses_count(&self, batch: u64) -> bool {
         self.once(Sabotage::LosesCount, batch > 100)
+    }
+
+    /// Whether what a request at this position has started is lost. Positions are the same at every replica.
+    pub fn loses_started(&self, position: u64) -> bool {
+        self.has(Sabotage::LosesStarted) && position.is_multiple_of(8)
     }
 
     /// Corrupts a request. The batches are the same at every replica.

@@ -4,7 +4,7 @@ use super::Replica;
 use super::input::Input;
 use crate::service::{Service, kind_in_words};
 use crate::worker::Report;
-use crate::world::World;
+use crate::world::{Observation, World};
 use crate::{Corrupted, ReplaceReason, Stop, evidence};
 
 impl<S: Service, W: World> Replica<S, W> {
@@ -52,6 +52,7 @@ impl<S: Service, W: World> Replica<S, W> {
                 env.stop_with(Ok(Stop::Replace(ReplaceReason::WorkerEnded)));
             }
             Report::Ended => {}
+            Report::Traced(run) => env.world.see(Observation::Traced(&run)),
             Report::ScrubTook(time) => self.core.scrubs.on_done(env.world.measured(time)),
             Report::Masked { place, core, kind } => {
                 env.tally.failed_checks += 1;

@@ -180,6 +180,7 @@ impl<S: Service> Execution<S> {
         let stepped = ties.lockstep.stepped_workers();
         stepped.inspect(|stepped| stepped.begin_again());
         let yield_point = stepped.map(|stepped| stepped.clone() as Arc<dyn schedule::YieldPoint>);
+        let last_place = ties.lockstep.is_strict().then(Arc::default);
         let next_position = state.position();
         let (schedule, workers) =
             schedule::resume_paced(shape(settings, locks), footprint_of, state, yield_point);
@@ -196,6 +197,7 @@ impl<S: Service> Execution<S> {
             unstable: unstable.clone(),
             share: (!settings.is_solo() && !settings.mode.verified).then(RefCell::default),
             report,
+            last_place: last_place.clone(),
             seat: None,
             hooks: ties.hooks.clone(),
             thread: if settings.is_solo() { ThreadRole::Order } else { ThreadRole::Worker },

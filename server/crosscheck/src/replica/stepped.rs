@@ -27,6 +27,7 @@ pub use crate::peers::probe::PeerProgress;
 use crate::peers::{Identity, PeerEvent, Peers};
 use crate::snapshot::Saved;
 pub use crate::state_writer::{StateSink, WriteEnd};
+pub use crate::traced::{StartedRequest, TracedRun};
 pub use crate::world::{Observation, World};
 use crate::{ClientCounters, ServeError, Service, Settings, Stop, clients, limits, state};
 

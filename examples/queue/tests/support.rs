@@ -1,6 +1,6 @@
 //! What tests share: a group of replicas, a client that speaks beanstalkd's protocol, and beanstalkd itself.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -171,7 +171,10 @@ impl Client {
     /// The next reply; none if the connection has ended.
     pub fn receive(&mut self) -> Option<String> {
         let mut reply = String::new();
-        self.0.read_line(&mut reply).ok().filter(|bytes| *bytes > 0)?;
+        match self.0.read_line(&mut reply) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no reply within {PATIENCE:?}"),
+            read => _ = read.ok().filter(|bytes| *bytes > 0)?,
+        }
         if ["OK ", "RESERVED ", "FOUND "].iter().any(|word| reply.starts_with(word)) {
             let bytes = reply.trim_end().rsplit(' ').next().and_then(|bytes| bytes.parse().ok());
             let mut data = vec![0; bytes.unwrap_or(0_usize) + 2];

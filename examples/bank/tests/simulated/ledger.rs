@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bank::{Payment, Request};
+use crosscheck::Owed;
 use sim::{ReferenceModel, Turn, same_bytes};
 use vote::Place;
 
@@ -30,6 +31,8 @@ pub enum Answer {
     Text(String),
     /// The card of this account: the one that was answered before, or any.
     Card(u32),
+    /// What becomes of the payment of this amount, which no other one has.
+    Later(u64),
     /// None: something should have run before.
     Never(String),
 }
@@ -65,6 +68,8 @@ pub struct Ledger {
     period_us: u64,
     is_ticking: bool,
     awaited: Vec<Awaited>,
+    /// Replies to payments that have waited, by their amounts, until it is known here what becomes of these.
+    paid: BTreeMap<u64, Vec<u8>>,
     now_us: u64,
     flaw: Option<Flaw>,
 }
@@ -74,6 +79,7 @@ type Refused<T> = Result<T, String>;
 const BRANCHES: u32 = 8;
 const BUCKETS: u32 = 64;
 const MAX_WAITING: u32 = 16;
+const WAITS: &str = "the reply comes later";
 const SAME: &str = "payer and payee are the same account";
 /// For how long a request may be due before the model takes it for forgotten, in microseconds of ordered time.
 const LATE_US: u64 = 2_000_000;
@@ -110,11 +116,16 @@ impl Ledger {
 
     fn run(&mut self, request: &Request) -> Refused<()> {
         let now_us = self.now_us;
+        // The model does not know what the bank owes to whom: it compares the replies.
+        let request = match *request {
+            Request::Settle(payment) => &Request::Settle(Payment { owed: Owed::NOTHING, ..payment }),
+            _ => request,
+        };
         let is_this = |awaited: &Awaited| awaited.request == *request && awaited.from_us <= now_us;
         let at = self.awaited.iter().position(is_this).ok_or("nothing of that kind had to be started")?;
         self.awaited.remove(at);
         match *request {
-            Request::Settle(payment) => self.settle(payment),
+            Request::Settle(payment) => self.settle(payment)?,
             Request::Expire { number } => self.expire(number),
             Request::Tick => self.tick(),
             Request::Accrue { branch, bucket, rate } => self.accrue(branch, bucket, rate),
@@ -173,7 +184,8 @@ impl Ledger {
         }
     }
 
-    fn pay(&mut self, payment: Payment) -> Refused<String> {
+    /// Whether it is paid, and does not wait.
+    fn pay(&mut self, payment: Payment) -> Refused<bool> {
         let Payment { from, to, amount, .. } = payment;
         self.account(to)?;
         if from != to && self.account(from)?.balance < amount {
@@ -183,19 +195,24 @@ impl Ledger {
             }
             account.pending += 1;
             self.wait(payment);
-            return Ok("+WAITING".to_owned());
+            return Ok(false);
         }
-        self.transfer(from, to, amount).map(|()| "+PAID".to_owned())
+        self.transfer(from, to, amount).map(|()| true)
     }
 
-    fn settle(&mut self, payment: Payment) {
-        let Payment { from, to, amount, deadline_us } = payment;
-        if self.transfer(from, to, amount).is_err() && self.now_us < deadline_us {
-            return self.wait(payment);
+    /// A payment that has waited is tried again. If that ends it, its client has the right reply, if any.
+    fn settle(&mut self, payment: Payment) -> Refused<()> {
+        let Payment { from, to, amount, deadline_us, .. } = payment;
+        let is_paid = self.transfer(from, to, amount).is_ok();
+        if !is_paid && self.now_us < deadline_us {
+            self.wait(payment);
+            return Ok(());
         }
         if let Ok(account) = self.account(from) {
             account.pending -= 1;
         }
+        let right: &[u8] = if is_paid { b"+PAID\r\n" } else { b"+NOT_PAID\r\n" };
+        self.paid.remove(&amount).map_or(Ok(()), |reply| same_bytes(right, &reply))
     }
 
     fn expire(&mut self, number: u32) {
@@ -285,7 +302,8 @@ impl Ledger {
             }
             Command::Pay { from, to, amount, seconds } => {
                 let deadline_us = self.now_us + seconds * 1_000_000;
-                self.pay(Payment { from, to, amount, deadline_us })?
+                let payment = Payment { from, to, amount, deadline_us, owed: Owed::NOTHING };
+                if self.pay(payment)? { "+PAID".to_owned() } else { WAITS.to_owned() }
             }
             Command::Waiting { number } => format!(":{}", self.account(number)?.pending),
             Command::Interest { rate, seconds } => {
@@ -334,6 +352,7 @@ impl ReferenceModel for Ledger {
         match (self.forgotten(), reply, command) {
             (Some(forgotten), ..) => Answer::Never(forgotten),
             (None, Ok(_), Command::Card { number }) => Answer::Card(*number),
+            (None, Ok(reply), Command::Pay { amount, .. }) if reply == WAITS => Answer::Later(*amount),
             (None, Ok(reply), _) => Answer::Text(format!("{reply}\r\n")),
             (None, Err(refusal), _) => Answer::Text(format!("-ERR {refusal}\r\n")),
         }
@@ -343,6 +362,10 @@ impl ReferenceModel for Ledger {
         match expected {
             Answer::Text(text) => same_bytes(text.as_bytes(), reply),
             Answer::Card(number) => self.compare_card(*number, reply),
+            Answer::Later(amount) => {
+                self.paid.insert(*amount, reply.to_vec());
+                Ok(())
+            }
             Answer::Never(forgotten) => Err(forgotten.clone()),
         }
     }

@@ -239,53 +239,41 @@ impl<W: World> OwnClients<W> {
         env: &mut Environment<W>,
     ) {
         env.hooks.at(FaultPoint::Release(&mut place, &mut reply));
-        if let Some(parts) = digest.and_then(|digest| later::split(&reply, digest)) {
-            return self.release_parts(owed, place, parts, env);
-        }
         env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &reply });
-        self.externalize(owed, reply, digest);
+        match digest.and_then(|digest| later::split(&reply, digest)) {
+            Some(parts) => self.release_parts(owed, place, parts, env.settings.me),
+            None => self.externalize(owed, reply, digest),
+        }
     }
 
     /// Releases a reply that has parts for the clients of other requests.
-    fn release_parts(
-        &mut self,
-        owed: PendingReply,
-        place: Place,
-        ReplyParts { request_checksum, own, later }: ReplyParts,
-        env: &mut Environment<W>,
-    ) {
+    fn release_parts(&mut self, owed: PendingReply, place: Place, parts: ReplyParts, me: u8) {
+        let ReplyParts { request_checksum, own, later } = parts;
         let owed = PendingReply { request_checksum, ..owed };
         match own {
-            Some((bytes, digest)) => {
-                env.world.see(Observation::Released { place, to: owed.owner.client(), reply: &bytes });
-                self.externalize(owed, bytes, Some(digest));
-            }
+            Some((bytes, digest)) => self.externalize(owed, bytes, Some(digest)),
             None => self.reply_comes_later(owed, place),
         }
-        for (of, bytes) in later.into_iter().filter(|(of, _)| of.is_of(env.settings.me)) {
-            let place = of.place();
-            let waiting = self.waiting.take(place);
+        for (of, bytes) in later.into_iter().filter(|(of, _)| of.is_of(me)) {
+            let waiting = self.waiting.take(of.place());
             // The vote on the request that owes it may still go on.
-            let owed = waiting.unwrap_or_else(|| self.owed_at(place));
+            let owed = waiting.unwrap_or_else(|| self.owed_at(of.place()));
             let Some(to) = owed.owner.client() else { continue };
-            env.world.see(Observation::Released { place, to: Some(to), reply: &bytes });
-            if waiting.is_none() {
-                self.externalize(
-                    owed,
-                    bytes.clone(),
-                    Some(vote::digest::reply(owed.request_checksum, &bytes)),
-                );
-                continue;
-            }
             let voted = Some(vote::digest::reply(owed.request_checksum, &bytes));
-            let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
-            self.answer_waiting(to, Some(reply));
+            if waiting.is_some() {
+                let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
+                self.answer_waiting(to, Some(reply));
+            } else {
+                self.externalize(owed, bytes, voted);
+            }
         }
     }
 
     /// Releases what a request that the service has started itself has made for clients that wait.
-    pub(super) fn release_started(&mut self, reply: Bytes, digest: u128, env: &mut Environment<W>) {
-        self.release_to(PendingReply::NOTHING, Place::default(), reply, Some(digest), env);
+    pub(super) fn release_started(&mut self, reply: &Bytes, digest: u128, me: u8) {
+        if let Some(parts) = later::split(reply, digest) {
+            self.release_parts(PendingReply::NOTHING, Place::default(), parts, me);
+        }
     }
 
     /// The request at `place` has run, and its reply comes later.

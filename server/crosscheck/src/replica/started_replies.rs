@@ -76,7 +76,7 @@ impl StartedReplies {
         let compares = settings.mode.crosschecked || settings.mode.verified;
         let is_compared = compares && hooks.keeps(Rule::ConfirmsStarted);
         if !is_compared {
-            return around.clients.release_started(reply, digest, around.env);
+            return around.clients.release_started(&reply, digest, around.env.settings.me);
         }
         let Some(parts) = later::split(&reply, digest) else { return };
         let me = around.env.settings.me;
@@ -100,7 +100,7 @@ impl StartedReplies {
 
     fn release<W: World>(&mut self, Around { clients, env, needed, .. }: Around<'_, W>) {
         for (digest, reply) in self.take_agreed(needed) {
-            clients.release_started(reply, digest, env);
+            clients.release_started(&reply, digest, env.settings.me);
         }
     }
 

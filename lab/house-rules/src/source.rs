@@ -43,6 +43,7 @@ pub const FORBIDDEN: [Forbidden; 2] = [
         crates: &[
             "server/wire", "server/object", "server/tree", "server/schedule", "server/verify", "server/vote",
             "server/order", "server/execute", "server/memcached", "server/sql", "examples/bank",
+            "examples/queue",
         ],
         words: &[
             "HashMap : : new", "HashMap : : with_capacity", "HashSet : : new", "HashSet : : with_capacity",

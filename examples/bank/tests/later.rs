@@ -107,7 +107,7 @@ fn a_client_that_goes_away_is_forgotten_and_a_replica_stops_although_clients_wai
     second.send("PAY 1 2 100 3600").expect("it is connected");
     wait_until("both wait", || first.ask("WAITING 1") == ":2");
     assert_eq!(first.ask("DEPOSIT 1 100"), ":101");
-    assert_eq!(first.ask("DEPOSIT 1 100"), ":101", "the first payment was made, and told to nobody");
+    assert_eq!(first.ask("DEPOSIT 1 100"), ":101", "the first payment was made, and its client is gone");
     assert_eq!(second.receive().as_deref(), Some("+PAID"));
     second.send("PAY 1 2 100 3600").expect("it is connected");
     wait_until("it waits", || first.ask("WAITING 1") == ":1");

@@ -1,4 +1,4 @@
-//! Replies that come later than their request: blocking reads, watches, locks that somebody else holds.
+//! Replies that come later than their request: blocking reads, watches, locks that another client holds.
 //!
 //! A handler that cannot answer yet keeps an [`Owed`] in its state; the handler of a later request answers it. That
 //! reply is a part of the later request's own: its bytes stand behind those for its client, with an index. So
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_reply_without_parts_stays_as_it_is() {
-        let (reply, parts, digest) = left(false, b"STORED", &[(Owed::NOTHING, b"nobody waits")]);
+        let (reply, parts, digest) = left(false, b"STORED", &[(Owed::NOTHING, b"no client waits")]);
         assert_eq!((&reply[..], parts), (&b"STORED"[..], HasParts::default()));
         assert_eq!(split(&reply, digest), None);
     }

@@ -68,6 +68,8 @@ pub const REPLY_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Digests of replies that one request of the pipeline tells ([`crate::Cx::reply_to`] in a timer).
 pub(crate) const ANSWERED_DIGESTS: usize = 256;
+/// Such digests that a replica keeps at most until its own run has made the same reply.
+pub(crate) const ANSWERED_KEPT: usize = 1 << 16;
 
 /// A client side that no thread drives for so long is lost.
 pub const CLIENTS_PATIENCE: Duration = Duration::from_secs(5);

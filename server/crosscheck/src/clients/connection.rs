@@ -749,16 +749,17 @@ impl<P: Protocol> Connection<P> {
 
     fn outcome(&self) -> StepOutcome {
         let all_sent = !self.has_unsent();
-        // Unread input may still hold a whole request.
-        // A client that sends no more is most likely gone: it waits for no reply that may never come.
-        let owes = matches!(self.places.front(), Ok(Some(ReplySlot::Owed(_))));
-        let has_more =
-            !self.places.is_empty() && !owes || self.is_waiting() || self.input.len() >= self.wanted;
         if all_sent && self.broken {
             return StepOutcome::Closed;
         }
-        if all_sent && self.half_closed && !has_more {
-            return StepOutcome::Ended;
+        if all_sent && self.half_closed {
+            // Unread input may still hold a whole request.
+            let may_order = self.is_waiting() || self.input.len() >= self.wanted;
+            // A client that sends no more is most likely gone: it waits for no reply that may never come.
+            let owes = || matches!(self.places.front(), Ok(Some(ReplySlot::Owed(_))));
+            if !may_order && (self.places.is_empty() || owes()) {
+                return StepOutcome::Ended;
+            }
         }
         self.open(false)
     }

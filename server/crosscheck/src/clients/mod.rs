@@ -463,6 +463,7 @@ impl<P: Protocol> Clients<P> {
 
     /// The first connection that waits for this, if it is still open and would find budget now. Closed connections
     /// before it are removed.
+    #[inline]
     fn next_fitting(&self, wait: Wait) -> Option<u32> {
         let (slot, generation) = self.budget.head(wait)?;
         let entry = &self.connections[slot as usize];
@@ -607,6 +608,7 @@ impl<P: Protocol> Clients<P> {
     }
 
     /// A request is no longer on its way.
+    #[inline]
     fn has_run(&mut self, to: ReplyTo) {
         self.outstanding = self.outstanding.saturating_sub(1);
         (self.answers, self.answered_at) = (self.answers + 1, self.ticks);
@@ -615,6 +617,7 @@ impl<P: Protocol> Clients<P> {
 
     /// Something becomes of a place of a connection, if that is still open: with the next flush bytes may leave, or it
     /// ends.
+    #[inline(always)]
     fn change(&mut self, to: ReplyTo, change: impl FnOnce(&mut Connection<P>)) {
         let slot = self.numbers.slot(to.slot).unwrap_or(u32::MAX);
         let connection = self
@@ -710,7 +713,7 @@ impl<P: Protocol> ClientSide for Clients<P> {
 
     fn answer(&mut self, to: ReplyTo, reply: Option<Reply>) {
         self.has_run(to);
-        self.answer_owed(to, reply);
+        self.change(to, |connection| connection.answer(to.sequence, reply));
     }
 
     fn owe(&mut self, to: ReplyTo) {

@@ -118,6 +118,7 @@ struct Controls<'a> {
 }
 
 /// Carries these requests of what was delivered out. False if this replica ends.
+#[inline]
 fn take_effect<S: Service, W: World>(
     Controls { moves, sizes, wanting, gone, answered: _ }: &Controls<'_>,
     batch: &Delivered,
@@ -130,6 +131,9 @@ fn take_effect<S: Service, W: World>(
     let goes_on = sizing::delivered(sizes, number, (&mut *order, group, time), env)
         && moving::delivered(moves, needed, order, env)
         && acting::delivered(&mut rows.rows, (wanting, needed), execution, (order, env));
+    if batch.batch.number > 1 && gone.is_empty() {
+        return goes_on;
+    }
     let ended = departures::delivered((batch, gone), needed, execution, (order, group, env));
     ended.into_iter().for_each(|(job, footprint)| rows.add_unordered(job, footprint));
     goes_on && env.outcome().is_none()

@@ -29,9 +29,13 @@ pub(super) struct StartedReplies {
 }
 
 impl StartedReplies {
-    /// Another replica has made replies with these digests.
+    /// Another replica has made replies with these digests. A faulty one may say anything: what there is no room for
+    /// is not kept.
     fn on_said(&mut self, origin: u8, digests: &[u128], now_us: u64) {
         for digest in digests {
+            if self.said.len() >= limits::ANSWERED_KEPT && !self.said.contains_key(digest) {
+                return;
+            }
             let (by, at_us) = self.said.entry(*digest).or_default();
             *by |= 1_u16.checked_shl(u32::from(origin)).unwrap_or(0);
             *at_us = now_us;
@@ -149,6 +153,10 @@ mod tests {
     #[test]
     fn what_is_never_confirmed_is_given_up_and_what_was_said_for_nothing_is_forgotten() {
         let late_us = 6 + limits::REPLY_PATIENCE.as_micros() as u64;
+        let mut flooded = made(&[7]);
+        flooded.on_said(1, &(100..100 + 2 * limits::ANSWERED_KEPT as u128).collect::<Vec<_>>(), 6);
+        flooded.on_said(2, &[100], 6);
+        assert_eq!((flooded.said.len(), flooded.said[&100].0), (limits::ANSWERED_KEPT, 0b110));
         let mut replies = made(&[7]);
         replies.on_said(1, &[9], 6);
         assert!(!replies.forget_old(6));

@@ -75,7 +75,7 @@ impl<S: Service> Context<S> {
             End::Done(touched) => {
                 self.keep(turn, kept);
                 let wrong_bits = self.strike(turn, &mut replies.current);
-                if turn.request().place.is_none() && parts.any {
+                if parts.any && turn.request().place.is_none() {
                     self.report_started_reply(turn, replies, runs, parts);
                 }
                 let started = self.started(turn);
@@ -216,10 +216,10 @@ impl<S: Service> Context<S> {
         let execute =
             |cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, request: &S::Request, reply: &mut Vec<u8>| {
                 // Once, where no fault is injected.
-                (0..wrong_runs.take().unwrap_or(1)).try_for_each(|_| {
+                for _ in 0..wrong_runs.take().unwrap_or(1) {
                     parts.set(self.execute(cx, request, (own, job.checksum), reply)?);
-                    Ok(())
-                })
+                }
+                Ok(())
             };
         if self.mode.twice || self.alone.load(Ordering::Relaxed) {
             let handler = |run: u8, cx: &ScheduleCx<'_, S>, job: &Job<S::Request>, reply: &mut Vec<u8>| {
@@ -251,6 +251,7 @@ impl<S: Service> Context<S> {
     }
 
     /// Runs the handler once, for a request with this ordered checksum; `own` is its reply, if that comes later.
+    #[inline(always)]
     fn execute(
         &self,
         cx: &ScheduleCx<'_, S>,

@@ -28,12 +28,12 @@
 //! The struct is what is behind *one* of a number of locks (16 unless `shards` says another number), a critical type
 //! ([`object::critical`]). Each method is a request, in capitals; the method runs on the part of the state that the key
 //! belongs to. A method without a key runs on every part, one after the other, and its last answer is the client's. An
-//! argument of type [`ConnectionId`](crate::ConnectionId) is the client's connection, and no word of the command. A
-//! method that is marked `#[closed]` is no command: it runs on every part when connections have ended ([`Ended`]).
+//! argument of type [`ConnectionId`] is the client's connection, and no word of the command. A method that is marked
+//! `#[closed]` is no command: it runs on every part when connections have ended ([`Ended`]).
 //!
 //! What this generates is what docs/first-service.md says in the long form: a [`Service`](crate::Service) that is
 //! [`Sharded`], whose requests are an enum (`CountersRequest::Add { name, more }`), and a
-//! [`Protocol`](crate::Protocol). A service that outgrows this form writes these itself; its state can stay as it is.
+//! [`Protocol`]. A service that outgrows this form writes these itself; its state can stay as it is.
 
 mod answer;
 mod frames;

@@ -10,10 +10,10 @@
 use std::thread;
 use std::time::Duration;
 
-use node::cluster::send_signal;
 use rustix::process::Signal;
 
-use super::group::{Client, Group, PATIENCE, wait_until};
+use super::group::{Group, PATIENCE, wait_until};
+use super::resp_client::Client;
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
 
@@ -51,7 +51,7 @@ fn clients_wait_for_money_in_every_mode() {
     for mode in ["RDGX", "RD00", "R0GV"] {
         let group = Group::up_of(BANK, &["--mode", mode]);
         clients_wait(&group);
-        wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+        group.wait_until_equal();
     }
     for mode in ["00GT", "0000"] {
         clients_wait(&Group::up_of(BANK, &["--mode", mode, "--replicas", "1"]));
@@ -74,8 +74,7 @@ fn clients_wait_over_the_death_of_any_replica() {
                 client.send("PAY 1 2 100 3600").expect("it is connected");
             }
             wait_until("all wait", || payer.ask("WAITING 1") == ":3");
-            let pids = group.up.events.pids(killed as u8);
-            assert!(send_signal(*pids.last().expect("`up` says which process it starts"), Signal::KILL));
+            group.signal(killed, Signal::KILL);
             assert_eq!(waiting[killed - 1].receive(), None, "its replica is gone");
             for _ in 0..3 {
                 payer.ask("DEPOSIT 1 100");
@@ -87,7 +86,7 @@ fn clients_wait_over_the_death_of_any_replica() {
                     "{mode}, {killed} killed"
                 );
             }
-            wait_until("all are equal", || group.command(&["digest"]).contains("bit-identical"));
+            group.wait_until_equal();
             assert_eq!(payer.ask("WAITING 1"), ":0", "the payment does not depend on its client");
         }
     }
@@ -122,7 +121,7 @@ fn a_client_that_goes_away_is_forgotten_and_a_replica_stops_although_clients_wai
 fn flips_in_accounts_for_which_clients_wait_reach_no_client() {
     for mode in ["RDGX", "R0GV"] {
         let group = Group::up_of(BANK, &["--mode", mode]);
-        let address = |replica: usize| group.up.replicas[replica - 1].clients.expect("an address");
+        let address = |replica: usize| group.address(replica);
         let ask = |replica: usize, command: &str| -> Option<String> {
             Client::try_connect(address(replica)).and_then(|mut client| client.try_ask(command))
         };
@@ -164,6 +163,6 @@ fn flips_in_accounts_for_which_clients_wait_reach_no_client() {
             wait_until("all replicas serve", all_serve);
         }
         assert!(2 * paid <= 3 * replies, "{mode}: {replies} replies to {paid} payments");
-        wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+        group.wait_until_equal();
     }
 }

@@ -6,7 +6,7 @@
     reason = "a test may do what a handler may not"
 )]
 
-use super::group::{Client, Group, wait_until};
+use super::group::{Group, wait_until};
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
 
@@ -31,13 +31,13 @@ fn a_flipped_bit_in_an_account_is_outvoted_named_and_repaired() {
     let evidence = || group.command(&["evidence"]);
     wait_until("the account is repaired", || evidence().contains("repaired"));
     assert!(evidence().contains("account 1"), "{}", evidence());
-    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    group.wait_until_equal();
 
     // A value that is wrong on one of three replicas reaches no client by a write either.
     group.command(&["inject", "flip", "--replica", "3", "--object", "account:2", "--member", "2"]);
     assert_eq!(clients[2].ask("TRANSFER 2 1 5"), "+OK");
     assert_eq!(clients[0].ask("BALANCE 2"), ":75");
-    wait_until("the replicas are equal again", || group.command(&["digest"]).contains("bit-identical"));
+    group.wait_until_equal();
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn timers_and_requests_that_wait_run_at_every_replica() {
     let mut clients = group.clients();
     assert_eq!(clients[0].ask("OPEN 1 alice 1000"), "+OK");
     assert_eq!(clients[1].ask("OPEN 2 bob 1"), "+OK");
-    let mut waits = Client::connect(group.up.replicas[0].clients.expect("an address"));
+    let mut waits = group.client(1);
     waits.send("PAY 2 1 200 3600");
     assert_eq!(clients[2].ask("PAY 2 1 100 1"), "+NOT_PAID");
     assert_eq!(clients[1].ask("WAITING 2"), ":1");
@@ -59,6 +59,6 @@ fn timers_and_requests_that_wait_run_at_every_replica() {
     assert_eq!(clients[1].ask("INTEREST 1000 1"), "+OK");
     wait_until("interest is paid", || clients[1].ask("BALANCE 2") != ":1501");
     assert_eq!(clients[0].ask("INTEREST 0 1"), "+OK");
-    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    group.wait_until_equal();
     assert!(!group.command(&["evidence"]).contains("was wrong"));
 }

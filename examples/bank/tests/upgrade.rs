@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use crosscheck::admin::{ReplicaPhase, Status};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::group::{Client, Group, PATIENCE, wait_until};
+use crate::group::{Group, PATIENCE, wait_until};
+use crate::resp_client::Client;
 
 const RELEASE_2: &str = env!("CARGO_BIN_EXE_bank");
 /// Times that replicas are killed while a group has both releases.
@@ -252,7 +253,7 @@ fn upgrade(options: &[&str]) {
 }
 
 fn are_equal_and_right(group: &Group) {
-    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    group.wait_until_equal();
     assert!(!group.command(&["evidence"]).contains("was wrong"), "{}", group.command(&["evidence"]));
 }
 

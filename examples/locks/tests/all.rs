@@ -3,15 +3,17 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test may do what a handler may not")]
 
-#[path = "../../bank/tests/group.rs"]
-#[allow(dead_code, reason = "the bank's tests use all of it")]
+#[path = "../../support/group.rs"]
 mod group;
+#[path = "../../support/resp_client.rs"]
+#[allow(dead_code, reason = "the bank's tests use all of it")]
+mod resp_client;
 
 use std::thread;
 use std::time::Duration;
 
-use group::{Client, Group, wait_until};
-use node::cluster::send_signal;
+use group::{Group, wait_until};
+use resp_client::Client;
 use rustix::process::Signal;
 
 const LOCKS: &str = env!("CARGO_BIN_EXE_locks");
@@ -23,10 +25,6 @@ fn waits(group: &Group, replica: usize) -> Client {
     // Requests of different clients are ordered as they come: those after this one are behind it.
     thread::sleep(Duration::from_millis(200));
     client
-}
-
-fn pid(group: &Group, replica: u8) -> u32 {
-    *group.up.events.pids(replica).last().expect("`up` says which process it starts")
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn the_locks_of_a_replica_that_dies_are_passed_on() {
             assert_eq!(holder.ask("LOCK x"), "+OK");
             let mut others: Vec<Client> =
                 (1..=3).filter(|one| *one != replica).map(|one| waits(&group, one)).collect();
-            assert!(send_signal(pid(&group, replica as u8), Signal::KILL));
+            group.signal(replica, Signal::KILL);
             assert_eq!(holder.receive(), None);
             for other in &mut others {
                 assert_eq!(other.receive().as_deref(), Some("+OK"), "{mode}, {replica} killed");
@@ -85,11 +83,10 @@ fn the_locks_of_a_replica_that_stays_away_are_passed_on_and_one_that_was_cut_off
         let mut holder = group.client(2);
         assert_eq!(holder.ask("LOCK x"), "+OK");
         let mut other = waits(&group, 3);
-        // It is there, and neither heard nor replaced by `up`.
-        let stopped = pid(&group, 2);
-        assert!(send_signal(stopped, Signal::STOP));
-        assert_eq!(other.receive().as_deref(), Some("+OK"), "{mode}: it was not heard for too long");
-        assert!(send_signal(stopped, Signal::CONT));
+        // It is there, sends nothing, and `up` does not start another one.
+        group.signal(2, Signal::STOP);
+        assert_eq!(other.receive().as_deref(), Some("+OK"), "{mode}: it has sent nothing for too long");
+        group.signal(2, Signal::CONT);
         assert_eq!(holder.receive(), None, "its connection has ended for the service");
         wait_until("all serve", || group.command(&["status"]).contains("3 of 3 serve"));
         assert_eq!(other.ask("UNLOCK x"), ":1");
@@ -118,5 +115,5 @@ fn a_flipped_bit_in_the_queues_is_outvoted_and_repaired() {
         assert_eq!(second.receive().as_deref(), Some("+OK"), "round {round}");
         assert_eq!(second.ask("UNLOCK x"), ":1");
     }
-    wait_until("the replicas are equal", || group.command(&["digest"]).contains("bit-identical"));
+    group.wait_until_equal();
 }

@@ -8,6 +8,8 @@
 
 mod beanstalkd;
 mod deterministic;
+#[path = "../../support/group.rs"]
+mod group;
 mod model;
 mod replicated;
 mod support;

@@ -596,7 +596,7 @@ fn a_connection_watches_a_bounded_number_of_tubes() {
     real.ask(1, "put 0 0 1 1\r\nx");
     assert!(real.ask(0, "reserve-with-timeout 0").starts_with("RESERVED "));
     real.run(0, &Step::Close);
-    assert!(real.ask(1, "stats").contains("current-tubes: 2\n"), "nobody watches them any more");
+    assert!(real.ask(1, "stats").contains("current-tubes: 2\n"), "no client watches them any more");
 }
 
 /// One timer makes a bounded number of jobs ready; the next batch makes more of them ready.

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
+
 use crate::support::{Client, Group, line_of, python_with_greenstalk, wait_until};
 
 #[test]
@@ -70,7 +72,7 @@ fn the_jobs_of_a_worker_go_back_when_its_connection_ends() {
     assert_eq!(first.ask("reserve-with-timeout 0"), "TIMED_OUT");
     drop(worker);
     wait_until("the jobs are ready", || first.ask("stats-tube default").contains("current-jobs-ready: 3\n"));
-    assert!(first.ask("stats-tube other").starts_with("NOT_FOUND"), "nobody refers to it");
+    assert!(first.ask("stats-tube other").starts_with("NOT_FOUND"), "no client refers to it");
     assert_eq!(line_of(&first.ask("stats"), "current-connections"), "1");
     group.wait_until_equal();
 }
@@ -134,11 +136,11 @@ fn nothing_is_given_to_a_client_that_waited_and_is_gone() {
     TUBES.iter().for_each(|tube| assert!(dies.ask(&format!("watch {tube}")).starts_with("WATCHING")));
     dies.send("reserve").expect("it is sent");
     waiting(&mut first, "1");
-    group.kill(3);
+    group.signal(3, Signal::KILL);
     waiting(&mut first, "0");
     wait_until("the job is ready", || first.ask(&format!("stats-job {taken}")).contains("state: ready\n"));
     for tube in TUBES {
-        assert_eq!(first.ask(&format!("stats-tube {tube}")), "NOT_FOUND", "nobody watches it");
+        assert_eq!(first.ask(&format!("stats-tube {tube}")), "NOT_FOUND", "no client watches it");
     }
     assert_eq!(line_of(&first.ask("stats"), "current-connections"), "1");
     assert_eq!(line_of(&first.ask("stats"), "current-workers"), "0");
@@ -194,7 +196,7 @@ fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
             (1..=3).map(|replica| scope.spawn(move || consume(group, replica, all_put))).collect();
         for jobs in [JOBS / 2, JOBS] {
             wait_until("jobs are put", || count.load(Ordering::Relaxed) >= jobs);
-            group.kill(3);
+            group.signal(3, Signal::KILL);
         }
         let (mut put, mut unsure) = (BTreeSet::new(), BTreeSet::new());
         for producer in producers {
@@ -209,7 +211,7 @@ fn no_job_is_lost_or_doubled_while_a_replica_is_killed_under_load() {
             deleted.extend(jobs);
             perhaps.extend(lost);
         }
-        // What was deleted without a reply is done by nobody else; what was not, by somebody.
+        // No other worker does what was deleted without a reply; what was not, one does.
         let once: BTreeSet<String> = deleted.iter().cloned().collect();
         deleted.extend(perhaps.into_iter().filter(|job| !once.contains(job)));
         (put, unsure, deleted)

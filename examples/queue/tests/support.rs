@@ -1,76 +1,28 @@
-//! What tests share: a group of replicas, a client that speaks beanstalkd's protocol, and beanstalkd itself.
+//! What tests share: a client that speaks beanstalkd's protocol, and beanstalkd itself.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use node::cluster::{DetachedCluster, ports, send_signal};
-use rustix::process::Signal;
-use tempfile::TempDir;
+pub use crate::group::{Group, PATIENCE, wait_until};
+use free_port::free_port;
 
+#[path = "../../../server/cli/tests/support/free_port.rs"]
+mod free_port;
 #[path = "../../../hardening/sei/tests/support/skipped.rs"]
 mod skipped;
 
-/// Generous: machines of CI are slow, not wrong.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `queue up`, which never outlives the test.
-pub struct Group {
-    up: DetachedCluster,
-    directory: TempDir,
-}
-
 impl Group {
-    /// Three replicas, or as many as the options say.
+    /// Three replicas of the queue, or as many as the options say.
     pub fn up(options: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut command = program(&directory);
-        command.args(["up", "--json", "--port", "0"]).args(options);
-        let up = DetachedCluster::start(&mut command, PATIENCE).expect("the group is ready");
-        Group { up, directory }
-    }
-
-    /// Where a replica, from 1, serves clients.
-    pub fn address(&self, replica: usize) -> SocketAddr {
-        self.up.replicas[replica - 1].clients.expect("it serves clients")
-    }
-
-    /// How many replicas there are.
-    pub fn replicas(&self) -> usize {
-        self.up.replicas.len()
+        Group::up_of(env!("CARGO_BIN_EXE_queue"), options)
     }
 
     /// A client of a replica, from 1.
     pub fn client(&self, replica: usize) -> Client {
         Client::connect(self.address(replica)).expect("the replica accepts clients")
     }
-
-    /// The output of another command of the program for this group.
-    pub fn command(&self, arguments: &[&str]) -> String {
-        let output = program(&self.directory).args(arguments).output().expect("the program starts");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    }
-
-    /// Waits until all replicas have the same state.
-    pub fn wait_until_equal(&self) {
-        wait_until("the replicas are equal", || self.command(&["digest"]).contains("bit-identical"));
-    }
-
-    /// Kills the present process of a replica, from 1. It is started again.
-    pub fn kill(&self, replica: u8) {
-        let pid = self.up.events.pids(replica).last().copied().expect("it was started");
-        assert!(send_signal(pid, Signal::KILL));
-    }
-}
-
-fn program(directory: &TempDir) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_queue"));
-    command.env("XDG_RUNTIME_DIR", directory.path());
-    command
 }
 
 /// beanstalkd, which never outlives the test.
@@ -93,15 +45,6 @@ impl Beanstalkd {
         wait_until("beanstalkd serves", || TcpStream::connect(server.address).is_ok());
         Some(server)
     }
-}
-
-/// A port on loopback that was free a moment ago, and another one each time.
-fn free_port() -> u16 {
-    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let port = ports::pick(1, &taken).expect("a free port")[0];
-    taken.push(port);
-    port
 }
 
 impl Drop for Beanstalkd {
@@ -190,12 +133,4 @@ impl Client {
 pub fn line_of(reply: &str, name: &str) -> String {
     let line = reply.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {name} in {reply}")).to_owned()
-}
-
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }

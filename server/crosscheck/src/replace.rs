@@ -57,7 +57,7 @@ pub enum ReplaceReason {
         /// Number of the batch.
         batch: u64,
     },
-    /// The others had not heard it for so long that they hold its clients' connections for ended.
+    /// The others had received nothing from it for so long that they hold its clients' connections for ended.
     HeldForGone,
     /// An operator decided that the group continues with another replica's data.
     Operator(String),

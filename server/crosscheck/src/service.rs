@@ -134,7 +134,7 @@ pub trait Service: Locks + Sized + Send + Sync + 'static {
 
     /// A replica's process has ended, and with it these connections of its clients: the request that gives up what the
     /// service keeps for them. It runs at one position at all replicas, and answers no client: when the replica has a
-    /// new process, or has not been heard for [`limits::GONE`](crate::limits::GONE). The end of a single connection is
+    /// new process, or has sent nothing for [`limits::GONE`](crate::limits::GONE). The end of a single connection is
     /// [`Protocol::closed`]. Pure, and the same kind of answer for all connections.
     fn closed(&self, _connections: ConnectionsOfReplica) -> Option<Self::Request> {
         None

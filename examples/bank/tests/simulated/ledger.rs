@@ -116,7 +116,7 @@ impl Ledger {
 
     fn run(&mut self, request: &Request) -> Refused<()> {
         let now_us = self.now_us;
-        // The model does not know what the bank owes to whom: it compares the replies.
+        // The model does not know which clients wait: it compares the replies.
         let request = match *request {
             Request::Settle(payment) => &Request::Settle(Payment { owed: Owed::NOTHING, ..payment }),
             _ => request,

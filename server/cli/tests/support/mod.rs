@@ -1,6 +1,7 @@
 //! Shared code of the cluster tests: clusters of real processes, a load that checks every byte, and external programs.
 
 pub mod cluster;
+mod free_port;
 pub mod stock;
 
 /// A size of a long test: the number in the environment variable `name`, else `long` with `CROSSCHECK_LONG`,

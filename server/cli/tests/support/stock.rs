@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use node::cluster::{Process, ports};
+
+use super::free_port::free_port;
 
 #[path = "../../../../hardening/sei/tests/support/skipped.rs"]
 mod skipped;
@@ -46,15 +47,6 @@ pub fn python() -> Option<PathBuf> {
 
 fn missing(what: &str, install: &str) {
     skipped::skipped(&format!("{what} is not installed; install it with: {install}"));
-}
-
-/// A port on loopback that was free a moment ago, and another one each time.
-fn free_port() -> u16 {
-    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let port = ports::pick(1, &taken).expect("a free port")[0];
-    taken.push(port);
-    port
 }
 
 /// A stock memcached on loopback that ends when this value is dropped.

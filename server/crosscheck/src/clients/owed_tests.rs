@@ -1,7 +1,7 @@
 //! Replies that come later than the votes on their requests, over real sockets.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,6 +14,15 @@ impl Server {
     /// The reply to this request comes later.
     fn owe(&self, submission: &Submission) {
         self.threads[submission.to.thread(self.threads.len())].send(ThreadInput::Owe(submission.to));
+    }
+
+    /// A client whose request is owed its reply.
+    fn client_that_waits(&self) -> (TcpStream, Submission) {
+        let mut client = self.connect();
+        client.write_all(b"one\n").unwrap();
+        let one = self.take();
+        self.owe(&one);
+        (client, one)
     }
 
     /// Now it comes.
@@ -46,10 +55,7 @@ fn replies_wait_behind_one_that_comes_later() {
 #[test]
 fn a_reply_to_another_request_closes_the_connection_that_waits() {
     let server = serve(10);
-    let mut client = server.connect();
-    client.write_all(b"one\n").unwrap();
-    let one = server.take();
-    server.owe(&one);
+    let (mut client, one) = server.client_that_waits();
     let mut other = one.clone();
     other.request.checksum ^= 1;
     server.answer_owed(&other, b"wrong\n");
@@ -65,10 +71,7 @@ fn a_client_that_waits_is_closed_neither_as_idle_nor_as_overdue() {
     let mut bounds = bounds(10, true);
     bounds.idle = idle;
     let server = serve_with(Arc::new(|_| super::tests::Lines), bounds, Arc::default());
-    let mut client = server.connect();
-    client.write_all(b"one\n").unwrap();
-    let one = server.take();
-    server.owe(&one);
+    let (mut client, one) = server.client_that_waits();
     let looks = || server.counters.sum(|thread| &thread.looks);
     let begun = looks();
     server.counters.committed.store(1, Relaxed);
@@ -82,10 +85,7 @@ fn a_client_that_waits_is_closed_neither_as_idle_nor_as_overdue() {
 #[test]
 fn a_client_that_ends_its_connection_while_it_waits_is_let_go() {
     let server = serve(10);
-    let mut client = server.connect();
-    client.write_all(b"one\n").unwrap();
-    let one = server.take();
-    server.owe(&one);
+    let (mut client, one) = server.client_that_waits();
     client.shutdown(Shutdown::Write).unwrap();
     let mut got = Vec::new();
     client.read_to_end(&mut got).unwrap();

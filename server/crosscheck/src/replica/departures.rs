@@ -2,7 +2,8 @@
 //! keeps for a client is given up at one position at all replicas ([`Service::closed`]).
 //!
 //! A new process of a replica says by its first batch that the one before is over. A replica that does not come back
-//! is held for gone once f+1 others have not heard it for [`limits::GONE`]. It may be cut off, and its clients with it:
+//! is held for gone once f+1 others have received nothing from it for [`limits::GONE`]. It may be cut off, and its
+//! clients with it:
 //! then it ends as soon as it sees what was decided, so that no client goes on whose connection has ended for the
 //! service. It comes back as the next incarnation.
 
@@ -67,6 +68,10 @@ pub(super) fn delivered<S: Service, W: World>(
     (order, group, env): (&mut OrderStage, &mut Group, &mut Environment<W>),
 ) -> Vec<(Job<S::Request>, Footprint)> {
     let batch = &delivered.batch;
+    // As nearly all batches.
+    if batch.number > 1 && gone.is_empty() {
+        return Vec::new();
+    }
     let mut ended = Vec::new();
     if batch.number == 1 {
         group.has_come(batch.origin);

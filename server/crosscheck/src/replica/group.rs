@@ -380,7 +380,7 @@ impl Group {
         self.others.len() as u8
     }
 
-    /// Whether this replica has not been heard for so long that it is held for gone; a process that has just begun says
+    /// Whether this replica has sent nothing for so long that it is held for gone; a process that has just begun says
     /// of none that it is.
     pub(super) fn is_gone(&self, replica: u8, now_us: u64) -> bool {
         let long_us = limits::GONE.as_micros() as u64;

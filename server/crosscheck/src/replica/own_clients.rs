@@ -267,11 +267,10 @@ impl<W: World> OwnClients<W> {
             let Some(to) = owed.owner.client() else { continue };
             env.world.see(Observation::AnsweredLater { place: of.place(), to });
             let voted = Some(vote::digest::reply(owed.request_checksum, &bytes));
-            if waiting.is_some() {
-                let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
-                self.answer_waiting(to, Some(reply));
-            } else {
-                self.externalize(owed, bytes, voted);
+            let reply = Reply { request_checksum: owed.request_checksum, bytes, voted };
+            match waiting {
+                Some(_) => self.answer_waiting(to, Some(reply)),
+                None => self.answer(owed.owner, Some(reply)),
             }
         }
     }

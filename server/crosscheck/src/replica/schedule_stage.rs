@@ -131,9 +131,6 @@ fn take_effect<S: Service, W: World>(
     let goes_on = sizing::delivered(sizes, number, (&mut *order, group, time), env)
         && moving::delivered(moves, needed, order, env)
         && acting::delivered(&mut rows.rows, (wanting, needed), execution, (order, env));
-    if batch.batch.number > 1 && gone.is_empty() {
-        return goes_on;
-    }
     let ended = departures::delivered((batch, gone), needed, execution, (order, group, env));
     ended.into_iter().for_each(|(job, footprint)| rows.add_unordered(job, footprint));
     goes_on && env.outcome().is_none()
